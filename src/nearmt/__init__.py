@@ -1,0 +1,92 @@
+"""nearmt: a frozen translation model learns a domain from a translation memory, at once and without fine-tuning.
+
+    import nearmt
+
+    store = nearmt.build("client.tmx", model="Helsinki-NLP/opus-mt-de-en", out="client.store")
+    translator = nearmt.Translator("client.store")
+    result = translator.translate(["Die Tabelle ist gesperrt."])[0]
+    result.text, result.tokens[3].neighbors, result.tokens[3].nmt_share
+
+Names are loaded when they are first used, so that importing nearmt costs nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from nearmt.errors import (
+    CorpusError,
+    MissingExtraError,
+    ModelError,
+    NearMTError,
+    SettingError,
+    StoreDamagedError,
+    StoreError,
+    StoreLockedError,
+    StoreMismatchError,
+)
+
+if TYPE_CHECKING:
+    from nearmt.adaptation import AdaptationSettings
+    from nearmt.beam import BeamSettings
+    from nearmt.builder import BuildSettings
+    from nearmt.corpus import SentencePair, read_pairs
+    from nearmt.decoder import DecodingSettings
+    from nearmt.evaluation import Evaluation, evaluate
+    from nearmt.evidence import NeighborEvidence, TokenEvidence
+    from nearmt.memory import Store, build
+    from nearmt.seq2seq import Seq2Seq
+    from nearmt.translator import Translation, Translator
+
+__version__ = "0.1.0"
+
+_ROOMS = {
+    "AdaptationSettings": "adaptation",
+    "BeamSettings": "beam",
+    "BuildSettings": "builder",
+    "DecodingSettings": "decoder",
+    "Evaluation": "evaluation",
+    "NeighborEvidence": "evidence",
+    "SentencePair": "corpus",
+    "Seq2Seq": "seq2seq",
+    "Store": "memory",
+    "TokenEvidence": "evidence",
+    "Translation": "translator",
+    "Translator": "translator",
+    "build": "memory",
+    "evaluate": "evaluation",
+    "read_pairs": "corpus",
+}
+
+__all__ = [
+    "AdaptationSettings",
+    "BeamSettings",
+    "BuildSettings",
+    "CorpusError",
+    "DecodingSettings",
+    "Evaluation",
+    "MissingExtraError",
+    "ModelError",
+    "NearMTError",
+    "NeighborEvidence",
+    "SentencePair",
+    "Seq2Seq",
+    "SettingError",
+    "Store",
+    "StoreDamagedError",
+    "StoreError",
+    "StoreLockedError",
+    "StoreMismatchError",
+    "TokenEvidence",
+    "Translation",
+    "Translator",
+    "__version__",
+    "build",
+    "evaluate",
+    "read_pairs",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return getattr(importlib.import_module(f"nearmt.{_ROOMS[name]}"), name)
+    raise AttributeError(f"module 'nearmt' has no attribute {name!r}")

@@ -1,0 +1,330 @@
+"""Teaching a store how far it may be trusted: retrieve once, train Meta-k, tune the baselines, commit.
+
+Whole sentences of the dev set are held out. Settings are ranked by likelihood on the cached neighbours; the best
+few are then decoded on the held-out sentences and the best BLEU wins, for vanilla and for adaptive alike.
+"""
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearmt.builder import batches_by_length
+from nearmt.corpus import SentencePair
+from nearmt.decoder import Decoder, DecodingSettings
+from nearmt.errors import SettingError, StoreMismatchError
+from nearmt.metak import MetaK, NeighborCache, TrainingSettings, rank_vanilla, temperatures, train_metak
+from nearmt.metak.training import TrainedMetaK
+from nearmt.metak.tuning import vanilla_loss
+from nearmt.mixture import Method, Uniform, Vanilla
+from nearmt.progress import Progress, silent
+from nearmt.recall import measure_recall
+from nearmt.retriever import Retriever
+from nearmt.scores import bleu
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import Manifest, Snapshot, TextLookup, now, replace_file, sha256_of, storage_errors, write_lock
+
+MAX_MEMORY_SENTENCES = 2000
+_CACHED_TOKENS = 2048
+_DECODED = 5
+_PAPER_VANILLA = {10.0: Vanilla(8, 10.0, 0.7), 100.0: Vanilla(16, 100.0, 0.8)}
+_RECALL_QUERIES = 256
+
+
+@dataclass(frozen=True)
+class AdaptationSettings:
+    """What is tried, and by what it is judged."""
+
+    max_k: int = 32
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    held_out_share: float = 0.2
+    max_decoded: int = 200  # held-out sentences that are translated to choose among settings
+    temperature: float | None = None  # fixed, not searched
+    paper: bool = False  # raw features, T fixed to 10 (or `temperature`), all of dev for training and selection
+    decoding: DecodingSettings = field(default_factory=DecodingSettings)
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class DevSet:
+    """Sentences to learn from, and for each the stored sentences that must not help it."""
+
+    pairs: list[SentencePair]
+    sources: list[list[int]]
+    targets: list[list[int]]
+    excluded: list[np.ndarray | None]
+    origin: str
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+
+def dev_from_pairs(model: Seq2Seq, snapshot: Snapshot, pairs: Sequence[SentencePair], origin: str) -> DevSet:
+    """A dev set of its own; pairs that also stand in the store are searched without their own entries."""
+    lookup = TextLookup(snapshot)
+    return _dev_set(model, list(pairs), [lookup.same_pair(pair) for pair in pairs], origin)
+
+
+def dev_from_memory(model: Seq2Seq, snapshot: Snapshot, seed: int = 1) -> DevSet:
+    """Sentences of the memory itself, each searched without itself and whatever shares its source or target."""
+    count = min(MAX_MEMORY_SENTENCES, len(snapshot.sentences))
+    chosen = sorted(random.Random(seed).sample(range(len(snapshot.sentences)), count))
+    pairs = [snapshot.text(i) for i in chosen]
+    lookup = TextLookup(snapshot)
+    excluded = [lookup.same_source_or_target(pair) for pair in pairs]
+    return _dev_set(model, pairs, excluded, f"{count} sentences of the memory itself")
+
+
+def _dev_set(model: Seq2Seq, pairs: list[SentencePair], excluded: Sequence[np.ndarray], origin: str) -> DevSet:
+    sources = model.tokenize_sources([pair.source for pair in pairs])
+    targets = model.tokenize_targets([pair.target for pair in pairs])
+    room = model.max_target_tokens - len(model.forced_prefix)
+    kept = [i for i in range(len(pairs)) if len(sources[i]) <= model.max_source_tokens and len(targets[i]) <= room]
+    if len(kept) < 2:
+        raise SettingError(f"{origin}: at least two sentences are needed to train on, and better a few hundred")
+    return DevSet(
+        [pairs[i] for i in kept],
+        [sources[i] for i in kept],
+        [targets[i] for i in kept],
+        [excluded[i] if len(excluded[i]) else None for i in kept],
+        origin,
+    )
+
+
+def collect_cache(
+    model: Seq2Seq, retriever: Retriever, dev: DevSet, max_k: int, progress: Progress = silent
+) -> NeighborCache:
+    """Force-decode the dev set and retrieve the neighbours of every token, once."""
+    parts = []
+    done = 0
+    for batch in batches_by_length(dev.sources, dev.targets, _CACHED_TOKENS):
+        forced = model.force_decode(batch.sources, batch.targets)
+        sentences = torch.tensor(batch.rows)[forced.rows.cpu()]
+        without = [dev.excluded[i] for i in sentences.tolist()]
+        has_exclusions = any(item is not None for item in without)
+        neighbors = retriever.search(forced.states, max_k, without if has_exclusions else None)
+        log_probs = model.project(forced.states).log_softmax(dim=1).cpu()
+        probs = log_probs.exp()
+        gold = forced.token_ids.cpu()
+        parts.append(
+            NeighborCache(
+                neighbors=neighbors,
+                gold=gold,
+                sentence_ids=sentences,
+                positions=forced.positions.cpu(),
+                gold_probability=probs.gather(1, gold.unsqueeze(1)).squeeze(1),
+                neighbor_probabilities=probs.gather(1, neighbors.token_ids),
+                top_probability=probs.max(dim=1).values,
+                entropy=-(probs * log_probs.clamp_min(-100)).sum(dim=1),
+                states=forced.states.cpu().half(),
+            )
+        )
+        done += len(batch.rows)
+        progress("retrieving", done, len(dev))
+    return NeighborCache.concatenated(parts)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting, how likely it made the held-out tokens, and how its translations scored."""
+
+    method: Method
+    loss: float
+    bleu: float
+
+
+class Adapter:
+    """Trains and tunes one store with one dev set."""
+
+    def __init__(
+        self, model: Seq2Seq, retriever: Retriever, settings: AdaptationSettings, progress: Progress = silent
+    ) -> None:
+        self.model, self.retriever, self.settings, self.progress = model, retriever, settings, progress
+
+    def adapt(self, dev: DevSet) -> tuple[MetaK, dict[str, Any]]:
+        """The network, and what the manifest says of it and of the tuned baselines."""
+        began = time.monotonic()
+        cache = collect_cache(self.model, self.retriever, dev, self.settings.max_k, self.progress)
+        held_out = self._held_out(len(dev))
+        train_part, select_part = cache.split(held_out)
+        if self.settings.paper:
+            train_part = select_part = cache
+        self._decoded = 0
+        trained = self._train(train_part, select_part)
+        judge = held_out[: self.settings.max_decoded]
+        candidates = self._vanilla_candidates(train_part, select_part)
+        self._total = len(judge) * (len(candidates) + len(trained) * (len(trained) > 1))
+        adaptive = self._best(dev, judge, [(t.network, t.loss) for t in trained])
+        vanilla = self._best(dev, judge, candidates)
+        assert isinstance(adaptive.method, MetaK)
+        assert isinstance(vanilla.method, Vanilla)
+        network = adaptive.method
+        base_loss = trained[0].base_loss
+        queries = torch.randperm(len(cache), generator=torch.Generator().manual_seed(1))[:_RECALL_QUERIES]
+        without = [dev.excluded[int(i)] for i in cache.sentence_ids[queries]]
+        recall = measure_recall(
+            self.retriever, cache.states[queries].float(), without, self.settings.max_k, network.temperature
+        )
+        uniform = Uniform(network.max_k, network.temperature)
+        return network, {
+            "metak": network.settings,
+            "vanilla": _vanilla_dict(vanilla.method),
+            "uniform": {"max_k": uniform.max_k, "temperature": uniform.temperature},
+            "held_out": {
+                "sentences": len(held_out),
+                "tokens": len(select_part),
+                "decoded_sentences": len(judge),
+                "base_loss": base_loss,
+                "adaptive_loss": adaptive.loss,
+                "adaptive_bleu": adaptive.bleu,
+                "vanilla_loss": vanilla.loss,
+                "vanilla_bleu": vanilla.bleu,
+            },
+            "recall": recall.as_dict(),
+            "trained_on": {"origin": dev.origin, "sentences": len(dev), "tokens": len(train_part)},
+            "settings": _settings_dict(self.settings),
+            "retrieval": retrieval_signature(self.retriever),
+            "trained_at": now(),
+            "seconds": round(time.monotonic() - began, 1),
+        }
+
+    def _held_out(self, num_sentences: int) -> list[int]:
+        order = list(range(num_sentences))
+        random.Random(self.settings.seed).shuffle(order)
+        return order[: max(1, round(num_sentences * self.settings.held_out_share))]
+
+    def _train(self, train_part: NeighborCache, select_part: NeighborCache) -> list[TrainedMetaK]:
+        """A network for each temperature worth trying, the likeliest first."""
+        settings = self.settings.training
+        if self.settings.paper:
+            settings = TrainingSettings(**{**asdict(settings), "raw_features": True})
+            tried = [self.settings.temperature or 10.0]
+        else:
+            tried = [self.settings.temperature] if self.settings.temperature else temperatures(train_part)
+        trained = []
+        for number, temperature in enumerate(tried, 1):
+            trained.append(
+                train_metak(
+                    train_part, select_part, max_k=self.settings.max_k, temperature=temperature, settings=settings
+                )
+            )
+            self.progress("training", number, len(tried))
+        trained.sort(key=lambda candidate: candidate.loss)
+        papers = [t for t in trained[_DECODED:] if t.network.temperature in _PAPER_VANILLA]
+        return trained[:_DECODED] + papers[:1]
+
+    def _vanilla_candidates(self, train_part: NeighborCache, select_part: NeighborCache) -> list[tuple[Method, float]]:
+        """The likeliest settings, and the paper's own."""
+        fixed = [self.settings.temperature] if self.settings.temperature else None
+        ranked = rank_vanilla(train_part, self.settings.max_k, fixed)
+        methods = [candidate.method for candidate in ranked[:_DECODED]]
+        methods += [method for method in _PAPER_VANILLA.values() if method not in methods]
+        return [(method, vanilla_loss(select_part, method)) for method in methods]
+
+    def _best(self, dev: DevSet, judge: list[int], candidates: Sequence[tuple[Method, float]]) -> Trial:
+        """Translate the held-out sentences with each candidate; the best BLEU wins."""
+        references = [dev.pairs[i].target for i in judge]
+        sources, excluded = [dev.sources[i] for i in judge], [dev.excluded[i] for i in judge]
+        without = excluded if any(item is not None for item in excluded) else None
+        trials = []
+        for method, loss in candidates:
+            decoder = Decoder(self.model, self.retriever, method, self.settings.decoding)
+            offset = self._decoded
+            hypotheses = decoder.decode(
+                sources,
+                without,
+                lambda done, at=offset: self.progress("choosing", at + done, self._total),  # type: ignore[misc]
+            )
+            self._decoded += len(judge)
+            trials.append(Trial(method, loss, bleu(decoder.texts(hypotheses), references)))
+        return max(trials, key=lambda trial: (round(trial.bleu, 2), -trial.loss))
+
+
+def _vanilla_dict(method: Vanilla) -> dict[str, Any]:
+    return {"k": method.k, "temperature": method.temperature, "knn_share": method.knn_share}
+
+
+def _settings_dict(settings: AdaptationSettings) -> dict[str, Any]:
+    content = asdict(settings)
+    content["training"]["features"] = list(settings.training.features)
+    return content
+
+
+def retrieval_signature(retriever: Retriever) -> dict[str, Any]:
+    """What the distances that Meta-k saw depend on."""
+    described = retriever.snapshot.manifest.index or {}
+    return {
+        "index": described.get("factory", "Flat"),
+        "num_probes": described.get("num_probes", 1),
+        "reranked": retriever.reranked,
+        "keys": retriever.snapshot.manifest.key_type,
+    }
+
+
+def commit_adaptation(folder: Path, network: MetaK, described: dict[str, Any]) -> Manifest:
+    """Write the network beside the old one, then let the manifest name it."""
+    with write_lock(folder):
+        manifest = Manifest.load(folder)
+        old = (manifest.adaptation or {}).get("files", {})
+        name = f"metak-{manifest.version + 1:06d}.safetensors"
+        with storage_errors(folder):
+            replace_file(folder / name, network.to_bytes())
+        changed = manifest.changed(adaptation={**described, "files": {name: sha256_of(folder / name)}})
+        changed.save(folder)
+        for stale in old:
+            (folder / stale).unlink(missing_ok=True)
+        return changed
+
+
+METHODS = ("adaptive", "vanilla", "uniform", "base")
+
+
+@dataclass(frozen=True)
+class MethodRequest:
+    """A method by name; what is None comes from what the store learned."""
+
+    name: str = "adaptive"
+    k: int | None = None
+    temperature: float | None = None
+    knn_share: float | None = None
+
+
+def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever) -> Method | None:
+    """The method asked for, with the store's own settings where none are given. None is the plain model."""
+    if request.name not in METHODS:
+        raise SettingError(f"the method must be one of {', '.join(METHODS)}, not {request.name}")
+    if request.name == "base":
+        return None
+    learned = snapshot.manifest.adaptation
+    folder = snapshot.folder
+    if request.name == "adaptive":
+        if learned is None:
+            raise SettingError(
+                f"{folder} has no trained Meta-k: run nearmt train {folder}, or ask for --method vanilla "
+                "with --k, --temperature and --share"
+            )
+        if learned["retrieval"] != retrieval_signature(retriever):
+            raise StoreMismatchError(
+                f"{folder}: Meta-k was trained with {learned['retrieval']} and the store now searches with "
+                f"{retrieval_signature(retriever)}: run nearmt train {folder}"
+            )
+        if request.k is not None or request.temperature is not None or request.knn_share is not None:
+            raise SettingError("adaptive chooses k and share itself: --k, --temperature and --share are for the others")
+        (name,) = learned["files"]
+        return MetaK.load(folder / name)
+    stored: dict[str, Any] = (learned or {}).get(request.name, {})
+    max_k = request.k or stored.get("k") or stored.get("max_k")
+    temperature = request.temperature or stored.get("temperature")
+    if request.name == "uniform":
+        if max_k is None or temperature is None:
+            raise SettingError(f"{folder} is not trained, so uniform needs --k and --temperature")
+        return Uniform(int(max_k), float(temperature))
+    share = request.knn_share if request.knn_share is not None else stored.get("knn_share")
+    if max_k is None or temperature is None or share is None:
+        raise SettingError(f"{folder} is not trained, so vanilla needs --k, --temperature and --share")
+    return Vanilla(int(max_k), float(temperature), float(share))

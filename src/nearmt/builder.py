@@ -1,0 +1,339 @@
+"""From a translation memory to a store: read, force-decode, append segment by segment, index, measure."""
+
+import itertools
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearmt.corpus import DropCounts, SentencePair, read_pairs
+from nearmt.errors import CorpusError, ModelError, SettingError, StoreError, StoreMismatchError
+from nearmt.index.faiss_index import build_index, choose_factory, save_index
+from nearmt.progress import Progress, silent
+from nearmt.recall import held_out_states, measure_recall
+from nearmt.retriever import RERANKED, Retriever
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import (
+    KEY_TYPES,
+    BuildProgress,
+    Languages,
+    Manifest,
+    SegmentData,
+    Snapshot,
+    append_segment,
+    pair_hash,
+    sha256_of,
+    storage_errors,
+    write_lock,
+)
+
+_READ_PAIRS = 1024
+_PROJECTED_ROWS = 512
+_RECALL_QUERIES = 512
+
+
+@dataclass(frozen=True)
+class BuildSettings:
+    """How a store is made. Size is never given: it follows from the memory."""
+
+    key_type: str = "float16"
+    segment_entries: int = 65_536  # a commit at least so often
+    batch_tokens: int = 4096  # padded tokens a forward pass
+    index: str | None = None  # a faiss factory string; chosen by size if None
+    num_probes: int = 32
+    reranked: int = RERANKED  # candidates whose distances are measured exactly; 0 keeps the index's own
+    max_k: int = 32  # the K that recall is measured at
+    keep_identical: bool = False
+
+    def __post_init__(self) -> None:
+        if self.key_type not in KEY_TYPES:
+            raise SettingError(f"keys can be {' or '.join(KEY_TYPES)}, not {self.key_type}")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentences of like length that are decoded together."""
+
+    rows: list[int]  # indices into the segment
+    sources: list[list[int]]
+    targets: list[list[int]]
+
+
+def batches_by_length(sources: Sequence[list[int]], targets: Sequence[list[int]], batch_tokens: int) -> Iterator[Batch]:
+    """Group sentences of like length, so that little is padded."""
+    order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
+    rows: list[int] = []
+    width = 0
+    for i in order:
+        wider = max(width, len(sources[i]), len(targets[i]))
+        if rows and wider * (len(rows) + 1) > batch_tokens:
+            yield Batch(rows, [sources[r] for r in rows], [targets[r] for r in rows])
+            rows, wider = [], max(len(sources[i]), len(targets[i]))
+        rows.append(i)
+        width = wider
+    if rows:
+        yield Batch(rows, [sources[r] for r in rows], [targets[r] for r in rows])
+
+
+def gold_probabilities(model: Seq2Seq, states: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+    """p_NMT of each row's token, a few rows at a time: the vocabulary is wide."""
+    parts = []
+    for start in range(0, len(states), _PROJECTED_ROWS):
+        logits = model.project(states[start : start + _PROJECTED_ROWS])
+        tokens = token_ids[start : start + _PROJECTED_ROWS].unsqueeze(1)
+        parts.append((logits.gather(1, tokens).squeeze(1) - logits.logsumexp(dim=1)).exp())
+    return torch.cat(parts) if parts else torch.zeros(0)
+
+
+def decode_segment(
+    model: Seq2Seq,
+    pairs: Sequence[SentencePair],
+    sources: Sequence[list[int]],
+    targets: Sequence[list[int]],
+    settings: BuildSettings,
+) -> SegmentData:
+    """Force-decode sentences and lay their entries out in the sentences' order."""
+    counts = np.array([len(model.kept_positions(target)) for target in targets], dtype=np.int64)
+    starts = np.cumsum(counts) - counts
+    total = int(counts.sum())
+    keys = np.zeros((total, model.width), KEY_TYPES[settings.key_type])
+    values, positions = np.zeros(total, np.int32), np.zeros(total, np.uint16)
+    probabilities = np.zeros(total, np.float16)
+    for batch in batches_by_length(sources, targets, settings.batch_tokens):
+        forced = model.force_decode(batch.sources, batch.targets)
+        rows = np.array(batch.rows)[forced.rows.cpu().numpy()]
+        # Entries of one row stand together and in order: count within the row from where the row begins.
+        first_of_row = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
+        within = np.arange(len(rows)) - np.repeat(first_of_row, np.diff(np.r_[first_of_row, len(rows)]))
+        at = starts[rows] + within
+        states = forced.states.cpu()
+        keys[at] = states.to(torch.float16 if settings.key_type == "float16" else torch.float32).numpy()
+        values[at], positions[at] = forced.token_ids.cpu().numpy(), forced.positions.cpu().numpy()
+        probabilities[at] = gold_probabilities(model, forced.states, forced.token_ids).cpu().numpy()
+    if not np.isfinite(keys).all():
+        raise ModelError("this model's states do not fit 16-bit floats: build with --keys float32")
+    return SegmentData(pairs, counts, keys, values, probabilities, positions)
+
+
+def describe_inputs(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
+    """Name, size and checksum of each input, by which a resumed build knows its memory again."""
+    described: list[dict[str, Any]] = []
+    for path in map(Path, paths):
+        if str(path) == "-":
+            described.append({"name": "-"})
+        elif path.is_file() and os.access(path, os.R_OK):
+            described.append({"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)})
+        else:
+            raise CorpusError(f"{path}: {'no permission to read it' if path.is_file() else 'no such file'}")
+    return described
+
+
+class Builder:
+    """Builds one store in a folder of its own, in steps that can each be cut off and gone on with."""
+
+    def __init__(self, folder: Path, model: Seq2Seq, settings: BuildSettings, progress: Progress = silent) -> None:
+        self.folder, self.model, self.settings, self.progress = folder, model, settings, progress
+
+    def start(self, inputs: Sequence[str | Path]) -> None:
+        """Begin anew: whatever unfinished build stands in the folder is removed."""
+        described = describe_inputs(inputs)
+        manifest = Manifest(
+            model=model_description(self.model),
+            languages=Languages(self.model.source_lang, self.model.target_lang),
+            width=self.model.width,
+            key_type=self.settings.key_type,
+            build=BuildProgress(described),
+        )
+        with storage_errors(self.folder):
+            if self.folder.exists():
+                shutil.rmtree(self.folder)
+            self.folder.mkdir(parents=True)
+        manifest.save(self.folder)
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def check_resumable(self, inputs: Sequence[str | Path]) -> None:
+        """Refuse to go on with another memory, model or kind of key."""
+        manifest = Manifest.load(self.folder)
+        check_model(manifest, self.model, self.folder)
+        if manifest.key_type != self.settings.key_type:
+            raise SettingError(f"{self.folder} was begun with {manifest.key_type} keys: go on with the same")
+        described = describe_inputs(inputs)
+        if described != manifest.build.inputs:
+            raise SettingError(
+                f"{self.folder} was begun with {_names(manifest.build.inputs)}, which is not what was given now "
+                f"({_names(described)}, or its content changed): build anew with --force"
+            )
+        if any(item["name"] == "-" for item in described) and not manifest.build.is_complete:
+            raise SettingError("a build from standard input cannot be resumed: build anew with --force")
+
+    def decode(self, inputs: Sequence[str | Path], format: str | None = None) -> Manifest:
+        """Read and force-decode what is not yet stored. Every segment is committed as it is done."""
+        with write_lock(self.folder):
+            manifest = Manifest.load(self.folder)
+            if manifest.build.is_complete:
+                return manifest
+            drops = DropCounts()
+            languages = manifest.languages
+            pairs = read_pairs(
+                inputs, source_lang=languages.source, target_lang=languages.target, drops=drops, format=format,
+                keep_identical=self.settings.keep_identical,
+            )  # fmt: skip
+            pairs_read = manifest.build.pairs_read
+            for _ in itertools.islice(pairs, pairs_read):
+                pass
+            own = Counter(manifest.build.dropped)
+            known = np.sort(Snapshot(self.folder, manifest).sentences["pair_hash"])
+            for segment in self._segments(pairs, known, own):
+                pairs_read += segment.pairs_read
+                if segment.pairs:
+                    data = decode_segment(self.model, segment.pairs, segment.sources, segment.targets, self.settings)
+                    appended = append_segment(self.folder, manifest, data)
+                    manifest = replace(manifest, segments=(*manifest.segments, appended))
+                progress = replace(manifest.build, pairs_read=pairs_read, dropped=dict(own))
+                manifest = manifest.changed(build=progress)
+                manifest.save(self.folder)
+                self.progress("reading", manifest.num_sentences, None)
+            if not manifest.num_sentences:
+                told = ", ".join(f"{n} {reason}" for reason, n in {**drops.as_dict(), **own}.items())
+                raise CorpusError(f"no usable pair in {_names(manifest.build.inputs)}" + (f" ({told})" if told else ""))
+            dropped = dict(own + Counter(drops.as_dict()))
+            finished = replace(manifest.build, pairs_read=pairs_read, dropped=dropped, is_complete=True)
+            manifest = manifest.changed(build=finished)
+            manifest.save(self.folder)
+            return manifest
+
+    def _segments(
+        self, pairs: Iterator[SentencePair], known: np.ndarray, drops: Counter[str]
+    ) -> "Iterator[_PendingSegment]":
+        """Tokenised pairs in pieces of about `segment_entries` target tokens, duplicates and over-long ones gone."""
+        pending = _PendingSegment([], [], [], 0)
+        num_entries = 0
+        recent: set[int] = set()
+        while chunk := list(itertools.islice(pairs, _READ_PAIRS)):
+            sources = self.model.tokenize_sources([pair.source for pair in chunk])
+            targets = self.model.tokenize_targets([pair.target for pair in chunk])
+            for pair, source, target in zip(chunk, sources, targets, strict=True):
+                pending.pairs_read += 1
+                code = pair_hash(pair)
+                if code in recent or _contains(known, code):
+                    drops["duplicate"] += 1
+                elif not self._fits(source, target):
+                    drops["too long"] += 1
+                else:
+                    recent.add(code)
+                    pending.add(pair, source, target)
+                    num_entries += len(target)
+                    if num_entries >= self.settings.segment_entries:
+                        yield pending
+                        known = np.union1d(known, np.fromiter(recent, np.uint64, len(recent)))
+                        pending, num_entries, recent = _PendingSegment([], [], [], 0), 0, set()
+        if pending.pairs_read:
+            yield pending
+
+    def _fits(self, source: list[int], target: list[int]) -> bool:
+        room = self.model.max_target_tokens - len(self.model.forced_prefix)
+        return len(source) <= self.model.max_source_tokens and len(target) <= room
+
+    def build_index(self) -> Manifest:
+        """Index the stored keys, measure what the index misses, and commit both."""
+        with write_lock(self.folder):
+            manifest = Manifest.load(self.folder)
+            if manifest.index is not None:
+                return manifest
+            snapshot = Snapshot(self.folder, manifest)
+            factory = self.settings.index or choose_factory(len(snapshot), manifest.width)
+            total = len(snapshot)
+            self.progress("indexing", 0, total)
+            index = build_index(
+                snapshot, factory, self.settings.num_probes, lambda done: self.progress("indexing", done, total)
+            )
+            with storage_errors(self.folder):
+                path = self.folder / f"index-{manifest.version + 1:06d}.faiss"
+                description = {**save_index(index, path), "reranked": self.settings.reranked}
+            states, excluded = held_out_states(snapshot, _RECALL_QUERIES)
+            retriever = Retriever(snapshot, index, self.settings.reranked)
+            recall = measure_recall(retriever, states, excluded, min(self.settings.max_k, total))
+            manifest = manifest.changed(index={**description, "recall": recall.as_dict()})
+            manifest.save(self.folder)
+            return manifest
+
+
+@dataclass
+class _PendingSegment:
+    """What the next commit will hold, and how many pairs were read for it."""
+
+    pairs: list[SentencePair]
+    sources: list[list[int]]
+    targets: list[list[int]]
+    pairs_read: int
+
+    def add(self, pair: SentencePair, source: list[int], target: list[int]) -> None:
+        self.pairs.append(pair)
+        self.sources.append(source)
+        self.targets.append(target)
+
+
+def _contains(ordered: np.ndarray, value: int) -> bool:
+    at = int(np.searchsorted(ordered, np.uint64(value)))
+    return at < len(ordered) and int(ordered[at]) == value
+
+
+def _names(inputs: Sequence[dict[str, Any]]) -> str:
+    return ", ".join("standard input" if item["name"] == "-" else str(item["name"]) for item in inputs)
+
+
+def model_description(model: Seq2Seq) -> dict[str, Any]:
+    """What a manifest says of the model: enough to load it again and to refuse another."""
+    return {**model.identity.as_dict(), "source_prefix": model.source_prefix, "engine": "torch"}
+
+
+def check_model(manifest: Manifest, model: Seq2Seq, folder: Path) -> None:
+    """Refuse a model, tokenizer, layer or language pair other than the store's own, naming both."""
+    stored, given = manifest.model, model_description(model)
+    for part, what in (("weights", "weights"), ("tokenizer", "tokenizer"), ("key_layer", "key layer"),
+                       ("width", "width"), ("source_prefix", "source prefix")):  # fmt: skip
+        if stored.get(part) != given[part]:
+            raise StoreMismatchError(
+                f"{folder} was built with {stored['name']} ({what} {_short(stored.get(part))}) and cannot be used "
+                f"with {given['name']} ({what} {_short(given[part])})"
+            )
+    pair = Languages(model.source_lang, model.target_lang)
+    if pair != manifest.languages:
+        raise StoreMismatchError(f"{folder} translates {manifest.languages}, and the model was loaded for {pair}")
+
+
+def _short(value: object) -> str:
+    return str(value)[:12]
+
+
+def publish(partial: Path, out: Path) -> None:
+    """Put a finished build in its place; a store that stood there goes only now."""
+    with storage_errors(out):
+        old = out.with_name(f".{out.name}.old")
+        if old.exists():
+            shutil.rmtree(old)
+        if out.exists():
+            out.rename(old)
+        partial.rename(out)
+        if old.exists():
+            shutil.rmtree(old)
+
+
+def partial_folder(out: Path) -> Path:
+    """Where a build stands until it is finished."""
+    return out.with_name(f"{out.name}.partial")
+
+
+def refuse_foreign(out: Path) -> None:
+    """Never overwrite what is not a store."""
+    if out.exists() and not (out / "manifest.json").is_file():
+        raise StoreError(f"{out} exists and is not a nearmt store: choose another place")

@@ -1,0 +1,61 @@
+"""The command group, and how errors leave it: one sentence on standard error and an exit code that means something."""
+
+import os
+import sys
+import traceback
+
+import typer
+
+from nearmt import __version__
+from nearmt.cli import store_commands, text_commands
+from nearmt.errors import NearMTError
+
+app = typer.Typer(
+    name="nearmt",
+    help="Adaptive kNN machine translation: a frozen Hugging Face model learns a domain from a translation memory.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nearmt {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Nothing to do before a command."""
+
+
+store_commands.register(app)
+text_commands.register(app)
+
+
+def main() -> None:
+    """Run the command line. Exit code 2: the input or the call is at fault; 1: we are; 130: interrupted."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        app(standalone_mode=True)
+    except NearMTError as error:
+        _leave(str(error), error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has gone; what is left in the buffer must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        _leave(f"{error.filename or ''}: {(error.strerror or str(error)).lower()}".lstrip(": "), 2)
+    except Exception as error:
+        if os.environ.get("NEARMT_DEBUG"):
+            traceback.print_exc()
+        _leave(f"this should not have happened: {type(error).__name__}: {error} (NEARMT_DEBUG=1 shows where)", 1)
+
+
+def _leave(sentence: str, code: int) -> None:
+    print(f"nearmt: {' '.join(sentence.split())}", file=sys.stderr)
+    sys.exit(code)

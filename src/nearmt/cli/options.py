@@ -1,0 +1,56 @@
+"""Options that several commands share, each spelt once."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from nearmt.decoder import DecodingSettings
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the store.")]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="The store's model under another name or at another place.")
+]
+Format = Annotated[
+    str | None, typer.Option("--format", help="tmx, xliff, po, tsv, jsonl or lines; else by the file's name.")
+]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processor threads to use.")]
+MethodName = Annotated[str, typer.Option("--method", help="adaptive, vanilla, uniform or base (the plain model).")]
+K = Annotated[int | None, typer.Option("--k", min=1, help="Neighbours, for vanilla and uniform.")]
+Temperature = Annotated[float | None, typer.Option("--temperature", help="T, for vanilla and uniform.")]
+Share = Annotated[float | None, typer.Option("--share", help="The retrieved share, for vanilla.")]
+Beam = Annotated[int, typer.Option("--beam", min=1, help="Hypotheses kept at each step.")]
+LengthPenalty = Annotated[float, typer.Option("--length-penalty", help="Score is log-probability / length^this.")]
+EarlyStopping = Annotated[str, typer.Option("--early-stopping", help="false, true or never, as `generate` means it.")]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Sentences decoded together.")]
+
+
+def decoding_settings(
+    beam: int, length_penalty: float, early_stopping: str, batch_size: int, num_hypotheses: int = 1
+) -> "DecodingSettings":
+    """Decoding settings from the options."""
+    from nearmt.beam import BeamSettings, EarlyStopping
+    from nearmt.decoder import DecodingSettings
+    from nearmt.errors import SettingError
+
+    meanings: dict[str, EarlyStopping] = {"false": False, "true": True, "never": "never"}
+    if early_stopping not in meanings:
+        raise SettingError(f"--early-stopping takes false, true or never, not {early_stopping}")
+    if num_hypotheses > beam:
+        raise SettingError(f"--n-best {num_hypotheses} needs a beam at least as wide: --beam {num_hypotheses}")
+    return DecodingSettings(
+        beam=BeamSettings(beam, length_penalty, meanings[early_stopping], num_hypotheses), batch_size=batch_size
+    )
+
+
+def set_threads(threads: int | None) -> None:
+    """Use so many processor threads for the model and for the search."""
+    if threads is not None:
+        import faiss
+        import torch
+
+        torch.set_num_threads(threads)
+        faiss.omp_set_num_threads(threads)

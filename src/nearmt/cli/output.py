@@ -1,0 +1,76 @@
+"""What commands print: bars on a terminal, now and then a line in a log, tables for people, JSON for machines."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from nearmt.progress import Progress, silent
+
+_SECONDS_BETWEEN_LINES = 10.0
+errors = Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def reporting(quiet: bool) -> Iterator[Progress]:
+    """A progress listener for the length of a command; everything goes to standard error."""
+    if quiet:
+        yield silent
+    elif errors.is_terminal:
+        columns = (TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                   TimeRemainingColumn())  # fmt: skip
+        with Bars(*columns, console=errors) as bars:
+            yield _BarReporter(bars)
+    else:
+        yield _LineReporter()
+
+
+class _BarReporter:
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=total)
+        self._bars.update(self._tasks[stage], completed=done, total=total)
+
+
+class _LineReporter:
+    def __init__(self) -> None:
+        self._stage, self._last = "", 0.0
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if stage == self._stage and now - self._last < _SECONDS_BETWEEN_LINES and done != total:
+            return
+        self._stage, self._last = stage, now
+        errors.print(f"{stage} {done}" + (f" of {total}" if total else ""))
+
+
+def say(text: str, quiet: bool = False) -> None:
+    """A remark to the user, on standard error."""
+    if not quiet:
+        errors.print(text, markup=False)
+
+
+def print_json(content: Any) -> None:
+    print(json.dumps(content, ensure_ascii=False, indent=1))
+
+
+def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table for people, as wide as it needs to be."""
+    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    width = None if sys.stdout.isatty() else 160
+    Console(width=width, highlight=False, markup=False).print(table)

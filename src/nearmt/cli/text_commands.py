@@ -1,0 +1,230 @@
+"""Commands that translate, compare and explain."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from nearmt.cli.options import (
+    AsJson,
+    BatchSize,
+    Beam,
+    EarlyStopping,
+    Format,
+    K,
+    LengthPenalty,
+    MethodName,
+    ModelOption,
+    Quiet,
+    Share,
+    StorePath,
+    Temperature,
+    Threads,
+    decoding_settings,
+    set_threads,
+)
+from nearmt.cli.output import print_json, print_table, reporting, say
+from nearmt.progress import Progress
+
+if TYPE_CHECKING:
+    from nearmt.evaluation import Evaluation
+    from nearmt.evidence import TokenEvidence
+    from nearmt.translator import Translation
+
+_LINES_AT_ONCE = 32  # batches that are read, sorted by length and written together
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.command("translate", epilog="Example: nearmt translate client.store < in.de > out.en")(translate)
+    app.command("evaluate", epilog="Example: nearmt evaluate client.store test.tsv")(evaluate)
+    app.command("explain", epilog='Example: nearmt explain client.store "Die Tabelle ist gesperrt."')(explain)
+
+
+@contextmanager
+def _output(path: Path | None) -> Iterator[TextIO]:
+    if path is None or str(path) == "-":
+        yield sys.stdout
+        sys.stdout.flush()
+    else:
+        with path.open("w", encoding="utf-8", newline="\n") as out:
+            yield out
+
+
+def translate(
+    store: StorePath,
+    text: Annotated[
+        str, typer.Argument(metavar="[TEXT]", help="File with a sentence a line; - is standard input.")
+    ] = "-",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; else standard output.")] = None,
+    model: ModelOption = None,
+    method: MethodName = "adaptive",
+    k: K = None,
+    temperature: Temperature = None,
+    share: Share = None,
+    beam: Beam = 4,
+    n_best: Annotated[
+        int, typer.Option("--n-best", min=1, help="Hypotheses a sentence; more than one needs --json.")
+    ] = 1,
+    length_penalty: LengthPenalty = 0.6,
+    early_stopping: EarlyStopping = "false",
+    batch_size: BatchSize = 32,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Translate lines: as many come out as go in, in order; an empty line stays empty."""
+    from nearmt.corpus import read_lines
+    from nearmt.errors import SettingError
+    from nearmt.translator import Translator
+
+    set_threads(threads)
+    if n_best > 1 and not as_json:
+        raise SettingError("--n-best gives several lines a sentence, so it needs --json")
+    settings = decoding_settings(beam, length_penalty, early_stopping, batch_size, n_best)
+    lines = read_lines(text)
+    translator = Translator(
+        store, model=model, method=method, k=k, temperature=temperature, knn_share=share, decoding=settings
+    )
+    done = 0
+    with _output(out) as written, reporting(quiet or (out is None and sys.stdout.isatty())) as progress:
+        while chunk := list(islice(lines, batch_size * _LINES_AT_ONCE)):
+            for result in translator.translate(chunk, on_done=_counter(progress, done)):
+                written.write(_line(result, as_json) + "\n")
+            written.flush()
+            done += len(chunk)
+
+
+def _counter(progress: Progress, before: int) -> Callable[[int], None]:
+    return lambda done: progress("translating", before + done, None)
+
+
+def _line(result: "Translation", as_json: bool) -> str:
+    if not as_json:
+        return result.text
+    content: dict[str, Any] = {"source": result.source, "text": result.text, "score": result.score}
+    if result.alternatives:
+        content["alternatives"] = [{"text": text, "score": score} for text, score in result.alternatives]
+    return json.dumps(content, ensure_ascii=False)
+
+
+def evaluate(
+    store: StorePath,
+    test: Annotated[str, typer.Argument(metavar="TEST", help="Pairs to translate and to compare with.")],
+    methods: Annotated[
+        str, typer.Option("--methods", help="Which to compare, with commas between.")
+    ] = "base,vanilla,uniform,adaptive",
+    model: ModelOption = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many pairs.")] = None,
+    outputs: Annotated[Path | None, typer.Option("--outputs", help="Folder to write each method's output to.")] = None,
+    beam: Beam = 4,
+    length_penalty: LengthPenalty = 0.6,
+    early_stopping: EarlyStopping = "false",
+    batch_size: BatchSize = 32,
+    format: Format = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare base, tuned vanilla, uniform and adaptive on a test set."""
+    from nearmt.evaluation import evaluate as run
+    from nearmt.memory import load_pairs
+    from nearmt.translator import Translator
+
+    set_threads(threads)
+    settings = decoding_settings(beam, length_penalty, early_stopping, batch_size)
+    translator = Translator(store, model=model, method="base", decoding=settings)
+    pairs, _ = load_pairs(test, translator.snapshot.manifest, format)
+    with reporting(quiet) as progress:
+        result = run(translator, pairs[:limit], methods.split(","), progress)
+    if outputs is not None:
+        outputs.mkdir(parents=True, exist_ok=True)
+        for name, lines in result.outputs.items():
+            (outputs / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        _print_evaluation(result, quiet)
+
+
+def _print_evaluation(result: "Evaluation", quiet: bool) -> None:
+    comparison = result.comparison
+    rows = []
+    for name, score in comparison.scores.items():
+        tests = [
+            f"{score.p_values[baseline]:.3f}" if baseline in score.p_values else "–" for baseline in ("base", "vanilla")
+        ]
+        numbers = ", ".join(f"{key} {value:.4g}" for key, value in result.settings[name].items() if key in
+                            ("k", "max_k", "temperature", "knn_share"))  # fmt: skip
+        rows.append(
+            [name, f"{score.bleu:.2f}", f"{score.chrf:.2f}", *tests, f"{result.changed_shares[name]:.1%}", numbers]
+        )
+    print_table(
+        f"{comparison.num_sentences} sentences",
+        ["method", "BLEU", "chrF", "p vs base", "p vs vanilla", "not the model's choice", "settings"],
+        rows,
+    )
+    print(f"BLEU {comparison.bleu_signature}\nchrF {comparison.chrf_signature}")
+    print(" ".join(f"{key}={value}" for key, value in result.signature.items()))
+    if result.num_skipped:
+        say(f"{result.num_skipped} pairs are longer than the model takes and were left out.", quiet)
+    leaked = result.leakage
+    if leaked.same_source:
+        say(
+            f"Warning: {leaked.same_pair} of the test pairs stand in the store, and {leaked.same_source} "
+            "of their sources do: these scores are higher than new text would give.",
+            quiet,
+        )
+
+
+def explain(
+    store: StorePath,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence to translate.")],
+    model: ModelOption = None,
+    method: MethodName = "adaptive",
+    k: K = None,
+    temperature: Temperature = None,
+    share: Share = None,
+    neighbors: Annotated[int, typer.Option("--neighbors", min=0, help="Neighbours shown for each token.")] = 3,
+    beam: Beam = 4,
+    length_penalty: LengthPenalty = 0.6,
+    early_stopping: EarlyStopping = "false",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Translate one sentence and show, token by token, what the memory had to do with it."""
+    from nearmt.translator import Translator
+
+    set_threads(threads)
+    settings = decoding_settings(beam, length_penalty, early_stopping, 1)
+    translator = Translator(
+        store, model=model, method=method, k=k, temperature=temperature, knn_share=share, decoding=settings
+    )
+    result = translator.explain(text)
+    if as_json:
+        tokens = [asdict(token) for token in result.tokens]
+        print_json({"source": result.source, "text": result.text, "score": result.score, "tokens": tokens})
+        return
+    print(f"{result.text}\n")
+    for token in result.tokens:
+        _print_token(token, neighbors)
+
+
+def _print_token(token: "TokenEvidence", num_neighbors: int) -> None:
+    mark = " " if token.is_models_first_choice else "*"
+    first, probability = token.nmt_first_choices[0]
+    instead = "" if token.is_models_first_choice else f", which would say {first} ({probability:.0%})"
+    print(f"{mark} {token.token:<16} {token.probability:4.0%}   the model alone {token.nmt_probability:.0%}{instead}")
+    sizes = "  ".join(f"{size}: {probability:.2f}" for size, probability in token.size_probabilities.items())
+    print(f"    model's share {token.nmt_share:.2f}   neighbours believed {sizes}")
+    for neighbor in token.neighbors[:num_neighbors]:
+        segment = neighbor.segment
+        where = " ".join(part for part in (segment.origin, segment.unit_id) if part)
+        print(f"    {neighbor.weight:.3f}  d² {neighbor.squared_distance:<8.1f} {neighbor.token:<14} "
+              f"{segment.source} → {segment.target}  [{where}]")  # fmt: skip

@@ -1,0 +1,12 @@
+"""Translation memories in, sentence pairs out.
+
+Every format a memory comes in (TMX, XLIFF, PO, TSV, JSON lines, line-aligned text) is read here and leaves
+as a stream of `SentencePair`. What is not a confirmed, non-empty pair is dropped and counted by reason.
+Duplicates and length are not judged here.
+"""
+
+from nearmt.corpus.formats import FORMATS, detect_format, read_pairs
+from nearmt.corpus.pairs import DropCounts, SentencePair
+from nearmt.corpus.streams import read_lines
+
+__all__ = ["FORMATS", "DropCounts", "SentencePair", "detect_format", "read_lines", "read_pairs"]

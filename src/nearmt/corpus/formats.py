@@ -1,0 +1,118 @@
+"""The way into the room: which format a file is in, and the reader for it.
+
+A new format is added in three places: its extensions, its name, its line in `_read_file`.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nearmt.corpus.languages import LanguagePair
+from nearmt.corpus.pairs import DropCounts, PairSieve, SentencePair
+from nearmt.corpus.plain import read_aligned, read_jsonl, read_tsv
+from nearmt.corpus.po import read_po
+from nearmt.corpus.streams import STDIN, check_readable, read_lines
+from nearmt.corpus.tmx import read_tmx
+from nearmt.corpus.xliff import read_xliff
+from nearmt.errors import CorpusError, SettingError
+
+FORMATS = ("tmx", "xliff", "po", "tsv", "jsonl", "lines")
+_EXTENSIONS = {
+    ".tmx": "tmx",
+    ".xlf": "xliff",
+    ".xliff": "xliff",
+    ".sdlxliff": "xliff",
+    ".mxliff": "xliff",
+    ".po": "po",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+
+
+def detect_format(path: str | Path) -> str:
+    """The format by the file's name; `.txt` by whether its first line has a tab. Standard input is TSV."""
+    found = _find_format(path)
+    if found is None:
+        raise CorpusError(f"{path}: its name does not tell the format; give --format with one of {', '.join(FORMATS)}.")
+    return found
+
+
+def _find_format(path: str | Path) -> str | None:
+    if str(path) == STDIN:
+        return "tsv"
+    name = Path(path).name.lower().removesuffix(".gz")
+    extension = Path(name).suffix
+    if extension == ".pot":
+        raise CorpusError(f"{path} is a PO template: it has no translations.")
+    if extension == ".txt":
+        return "tsv" if any("\t" in line for line in _first_line(path)) else "lines"
+    return _EXTENSIONS.get(extension)
+
+
+def _first_line(path: str | Path) -> list[str]:
+    for line in read_lines(path):
+        if line.strip():
+            return [line]
+    return []
+
+
+def read_pairs(
+    paths: Sequence[str | Path],
+    *,
+    source_lang: str | None,
+    target_lang: str | None,
+    drops: DropCounts,
+    format: str | None = None,
+    keep_identical: bool = False,
+) -> Iterator[SentencePair]:
+    """The confirmed sentence pairs of all files, one after the other, in constant memory (PO files excepted).
+
+    What is left out is counted in `drops`. Files that are missing or of unknown format raise at once; what
+    is wrong inside a file raises when the reading gets there.
+    """
+    if isinstance(paths, str | Path):  # a str is a Sequence[str] of its letters to every type checker
+        paths = [paths]
+    if format is not None and format not in FORMATS:
+        raise SettingError(f"{format!r} is no format; the formats are {', '.join(FORMATS)}.")
+    if not paths:
+        raise CorpusError("No file to read was given.")
+    if sum(str(path) == STDIN for path in paths) > 1:
+        raise CorpusError("Standard input can be read only once.")
+    for path in paths:
+        check_readable(path)
+    languages = LanguagePair(source_lang, target_lang)
+    return _read_all(_plan(paths, format), languages, PairSieve(drops, keep_identical))
+
+
+def _plan(paths: Sequence[str | Path], format: str | None) -> list[tuple[str, tuple[str | Path, ...]]]:
+    """Which format reads which files: two line-aligned files go together, all others by themselves."""
+    found = [format or _find_format(path) for path in paths]
+    if len(paths) == 2 and all(name in (None, "lines") for name in found):
+        return [("lines", tuple(paths))]
+    if "lines" in found:
+        given = paths[found.index("lines")]
+        raise CorpusError(f"{given}: line-aligned text needs exactly two files, source then target, and no other.")
+    return [(name or detect_format(path), (path,)) for name, path in zip(found, paths, strict=True)]
+
+
+def _read_all(
+    plan: list[tuple[str, tuple[str | Path, ...]]], languages: LanguagePair, sieve: PairSieve
+) -> Iterator[SentencePair]:
+    for format, paths in plan:
+        yield from _read_file(format, paths, languages, sieve)
+
+
+def _read_file(
+    format: str, paths: tuple[str | Path, ...], languages: LanguagePair, sieve: PairSieve
+) -> Iterator[SentencePair]:
+    if format == "tmx":
+        return read_tmx(paths[0], languages, sieve)
+    if format == "xliff":
+        return read_xliff(paths[0], languages, sieve)
+    if format == "po":
+        return read_po(paths[0], languages, sieve)
+    if format == "tsv":
+        return read_tsv(paths[0], sieve)
+    if format == "jsonl":
+        return read_jsonl(paths[0], languages, sieve)
+    return read_aligned(paths[0], paths[1], sieve)

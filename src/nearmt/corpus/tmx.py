@@ -1,0 +1,96 @@
+"""Translation units of TMX 1.4 (and older) in any two of its languages.
+
+The order of the variants and the header's srclang do not matter: which side is the source is the user's word.
+"""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+from lxml import etree
+
+from nearmt.corpus.languages import LanguagePair, PairFinder, list_languages
+from nearmt.corpus.pairs import PairSieve, SentencePair, utc_date
+from nearmt.corpus.streams import origin_name
+from nearmt.corpus.xml import XmlReader, children, open_xml, visible_text
+from nearmt.errors import CorpusError
+
+UNCONFIRMED_LEVELS = frozenset({"draft", "unspecified", "rejectedtranslation", "rejectedsignoff"})
+
+_XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+_FIRST_LOOK_UNITS = 1000
+# The finest origin first. creationtool is no origin: it names a program, not a text.
+_ORIGIN_PROPS = ("project", "document", "file", "origin")
+
+
+def read_tmx(path: str | Path, languages: LanguagePair, sieve: PairSieve) -> Iterator[SentencePair]:
+    with open_xml(path, "tmx") as reader:
+        if not languages.source or not languages.target:
+            raise _languages_wanted(reader)
+        finder = PairFinder(reader.name, languages.source, languages.target)
+        file_origin = origin_name(path)
+        for number, (_, unit) in enumerate(reader.elements(("end",), ("tu",)), start=1):
+            variants = children(unit, "tuv")
+            found = finder.find([_language(variant) for variant in variants])
+            if found is None:
+                sieve.drops.add("missing language")
+                continue
+            pair = _pair(unit, variants[found[0]], variants[found[1]], reader.name, file_origin, str(number), sieve)
+            if pair is not None:
+                yield pair
+        finder.finish()
+
+
+def _pair(
+    unit: etree._Element,
+    source: etree._Element,
+    target: etree._Element,
+    name: str,
+    file_origin: str,
+    number: str,
+    sieve: PairSieve,
+) -> SentencePair | None:
+    props = _props(unit, target)
+    # Trados exports how far a unit was confirmed; a memory may hold drafts.
+    if props.get("confirmationlevel", "").lower() in UNCONFIRMED_LEVELS:
+        sieve.drops.add("unconfirmed")
+        return None
+    return sieve.pair(
+        _segment(source, name),
+        _segment(target, name),
+        unit_id=unit.get("tuid") or number,
+        origin=next((props[key] for key in _ORIGIN_PROPS if props.get(key)), file_origin),
+        changed_at=_latest(unit, target, "changedate") or _latest(unit, target, "creationdate"),
+    )
+
+
+def _language(variant: etree._Element) -> str:
+    return variant.get(_XML_LANG) or variant.get("lang") or ""  # TMX before 1.4 wrote lang
+
+
+def _segment(variant: etree._Element, name: str) -> str:
+    segments = children(variant, "seg")
+    return visible_text(segments[0], name) if segments else ""
+
+
+def _props(*elements: etree._Element) -> dict[str, str]:
+    """The <prop>s by their bare type: x-Project:SingleString of Trados and project of memoQ are both `project`."""
+    props: dict[str, str] = {}
+    for element in elements:
+        for prop in children(element, "prop"):
+            kind = (prop.get("type") or "").lower().partition(":")[0].removeprefix("x-")
+            props.setdefault(kind, (prop.text or "").strip())
+    return props
+
+
+def _latest(unit: etree._Element, target: etree._Element, key: str) -> str | None:
+    """The later date of unit and target. Tools write impossible dates at times: such a unit counts as undated."""
+    dates = [date for date in (utc_date(unit.get(key)), utc_date(target.get(key))) if date is not None]
+    return max(dates, default=None)
+
+
+def _languages_wanted(reader: XmlReader) -> CorpusError:
+    seen: dict[str, None] = {}
+    for _, unit in itertools.islice(reader.elements(("end",), ("tu",)), _FIRST_LOOK_UNITS):
+        seen.update(dict.fromkeys(_language(variant) for variant in children(unit, "tuv")))
+    return CorpusError(f"{reader.name} needs --source and --target: {list_languages(seen)}.")

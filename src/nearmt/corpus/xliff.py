@@ -1,0 +1,176 @@
+"""Confirmed segments of XLIFF 1.2 (with the dialects of Trados and Phrase) and of XLIFF 2.
+
+Only a unit's own source and target count: suggestions (alt-trans, matches) never reach a pair. Each <file>
+must be of the wanted languages, as far as it states its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lxml import etree
+
+from nearmt.corpus.languages import LanguagePair, check_languages
+from nearmt.corpus.pairs import PairSieve, SentencePair, normalise_space, utc_date
+from nearmt.corpus.streams import origin_name
+from nearmt.corpus.tmx import UNCONFIRMED_LEVELS
+from nearmt.corpus.xml import XmlReader, attribute, children, local_name, open_xml, visible_text
+from nearmt.errors import CorpusError
+
+# Groups, headers and files are asked for only to be forgotten: a file may have one group per unit.
+_TAGS = ("file", "trans-unit", "unit", "group", "header")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What a unit inherits from its <file>."""
+
+    name: str  # for errors
+    original: str  # begins the unit ids
+    origin: str
+    changed_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """One candidate: a source and a target, and whether a translator stands by it."""
+
+    unit_id: str
+    source: str
+    target: str
+    is_confirmed: bool
+
+
+def read_xliff(path: str | Path, languages: LanguagePair, sieve: PairSieve) -> Iterator[SentencePair]:
+    with open_xml(path, "xliff") as reader:
+        unit_tag, segments_of = ("unit", _segments_2) if _major_version(reader) == 2 else ("trans-unit", _segments_1)
+        file = _File(reader.name, origin_name(path), origin_name(path), None)
+        number = 0
+        for event, element in reader.elements(("start", "end"), _TAGS):
+            tag = local_name(element)
+            if event == "start" and tag == "file":
+                file = _open_file(element, reader, languages)
+            elif event == "end" and tag == unit_tag:
+                number += 1
+                if _is_locked(element):
+                    sieve.drops.add("not translatable")
+                    continue
+                unit_id = f"{file.original}#{element.get('id') or number}"
+                for segment in segments_of(element, unit_id, file.name):
+                    if (pair := _sift(segment, file, sieve)) is not None:
+                        yield pair
+
+
+def _major_version(reader: XmlReader) -> int:
+    version = reader.root.attributes.get("version") or ("2.0" if "srcLang" in reader.root.attributes else "1.2")
+    major = version.strip().partition(".")[0]
+    if major not in ("1", "2"):
+        raise CorpusError(f"{reader.name} is XLIFF {version}; versions 1.2, 2.0 and 2.1 can be read.")
+    return int(major)
+
+
+def _open_file(element: etree._Element, reader: XmlReader, languages: LanguagePair) -> _File:
+    name, attributes = origin_name(reader.path), reader.root.attributes
+    original = element.get("original") or element.get("id") or name
+    check_languages(
+        f"{reader.name}, line {element.sourceline}: <file {original}>",
+        languages,
+        source=element.get("source-language") or attributes.get("srcLang"),
+        target=element.get("target-language") or attributes.get("trgLang"),
+    )
+    origin = element.get("original") or name
+    return _File(reader.name, original, origin, utc_date(element.get("date")))
+
+
+def _is_locked(unit: etree._Element) -> bool:
+    """Whether the nearest translate attribute, of the unit or of a group or file around it, says no."""
+    for element in (unit, *unit.iterancestors()):
+        if (value := element.get("translate")) is not None:
+            return value == "no"
+    return False
+
+
+def _sift(segment: _Segment, file: _File, sieve: PairSieve) -> SentencePair | None:
+    # A missing translation is "empty" whatever its state says; only a present one can be unconfirmed.
+    if not segment.is_confirmed and normalise_space(segment.source) and normalise_space(segment.target):
+        sieve.drops.add("unconfirmed")
+        return None
+    return sieve.pair(
+        segment.source,
+        segment.target,
+        unit_id=segment.unit_id,
+        origin=file.origin,
+        changed_at=file.changed_at,
+    )
+
+
+def _segments_1(unit: etree._Element, unit_id: str, name: str) -> Iterator[_Segment]:
+    """XLIFF 1.2: one segment per mid where both sides are segmented alike, else the whole unit."""
+    source = next(iter(children(unit, "source") + children(unit, "seg-source")), None)
+    target = next(iter(children(unit, "target")), None)
+    is_confirmed = _is_confirmed_1(unit, target)
+    levels = _confirmation_levels(unit)
+    sources = _marked_segments(next(iter(children(unit, "seg-source")), None))
+    targets = _marked_segments(target)
+    if sources and sources.keys() == targets.keys():
+        for mid, marked in sources.items():
+            yield _Segment(
+                f"{unit_id}/{mid}",
+                visible_text(marked, name),
+                visible_text(targets[mid], name),
+                is_confirmed and levels.get(mid, True),
+            )
+        return
+    yield _Segment(
+        unit_id,
+        "" if source is None else visible_text(source, name),
+        "" if target is None else visible_text(target, name),
+        is_confirmed and all(levels.values()),
+    )
+
+
+def _is_confirmed_1(unit: etree._Element, target: etree._Element | None) -> bool:
+    # No state at all is accepted: most tools that write 1.2 never set one. Phrase (mxliff) has its own attribute.
+    state = "" if target is None else (target.get("state") or "")
+    is_pending = state == "new" or state.startswith("needs-")
+    return not is_pending and unit.get("approved") != "no" and attribute(unit, "confirmed") != "0"
+
+
+def _confirmation_levels(unit: etree._Element) -> dict[str, bool]:
+    """Of Trados: segment id to whether it is confirmed. Trados writes no `conf` where nobody touched the segment."""
+    levels = {}
+    for definitions in children(unit, "seg-defs"):
+        for segment in children(definitions, "seg"):
+            level = (segment.get("conf") or "unspecified").lower()
+            levels[segment.get("id") or ""] = level not in UNCONFIRMED_LEVELS
+    return levels
+
+
+def _marked_segments(element: etree._Element | None) -> dict[str, etree._Element]:
+    """The <mrk mtype="seg"> by mid; none if a mid is missing or comes twice, for then nothing can be paired."""
+    marked: dict[str, etree._Element] = {}
+    for mark in () if element is None else element.iter("{*}mrk"):
+        if mark.get("mtype") == "seg":
+            mid = mark.get("mid")
+            if not mid or mid in marked:
+                return {}
+            marked[mid] = mark
+    return marked
+
+
+def _segments_2(unit: etree._Element, unit_id: str, name: str) -> Iterator[_Segment]:
+    """XLIFF 2: its <segment>s; <ignorable>s hold the white space between them.
+
+    The standard's default state is `initial`, but a target without a state is accepted: `state` is optional,
+    many tools never write it, and an untranslated segment of theirs has no target.
+    """
+    segments = children(unit, "segment")
+    for number, segment in enumerate(segments, start=1):
+        suffix = segment.get("id") or (str(number) if len(segments) > 1 else "")
+        source, target = children(segment, "source"), children(segment, "target")
+        yield _Segment(
+            f"{unit_id}/{suffix}" if suffix else unit_id,
+            visible_text(source[0], name) if source else "",
+            visible_text(target[0], name) if target else "",
+            segment.get("state") != "initial",
+        )

@@ -1,0 +1,110 @@
+"""Beam search over the model mixed with its memory: tokenised sources in, hypotheses out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from nearmt.beam import BeamSettings, Hypothesis, beam_search
+from nearmt.errors import SettingError
+from nearmt.mixture import Method, mix
+from nearmt.retriever import Retriever
+from nearmt.seq2seq import Seq2Seq
+
+
+@dataclass(frozen=True)
+class DecodingSettings:
+    """Beam 4, length penalty 0.6, at most 1.2 tokens per source token and 10 more: the paper's settings."""
+
+    beam: BeamSettings = field(default_factory=BeamSettings)
+    batch_size: int = 32
+    length_factor: float = 1.2
+    length_extra: int = 10
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise SettingError(f"the batch size must be at least 1, not {self.batch_size}")
+
+
+class Decoder:
+    """Translates token ids. With no method it is the plain model."""
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        retriever: Retriever | None = None,
+        method: Method | None = None,
+        settings: DecodingSettings | None = None,
+    ) -> None:
+        if (method is None) != (retriever is None):
+            raise SettingError("a method needs a retriever, and a retriever a method")
+        self.model, self.retriever, self.method = model, retriever, method
+        self.settings = settings or DecodingSettings()
+
+    def max_new_tokens(self, source: Sequence[int]) -> int:
+        """How long a translation of this source may become, EOS and forced tokens included."""
+        wanted = int(self.settings.length_factor * len(source) + self.settings.length_extra)
+        return max(1, min(wanted, self.model.max_target_tokens - 1))
+
+    def decode(
+        self,
+        sources: Sequence[Sequence[int]],
+        excluded: Sequence[np.ndarray | None] | None = None,
+        on_done: Callable[[int], None] = lambda sentences: None,
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses of each source, best first; order kept, batches of like length inside.
+
+        `excluded` names, for each source, stored sentences that must not help it.
+        """
+        results: list[list[Hypothesis]] = [[] for _ in sources]
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        for start in range(0, len(order), self.settings.batch_size):
+            rows = order[start : start + self.settings.batch_size]
+            without = [excluded[i] for i in rows] if excluded is not None else None
+            for i, hypotheses in zip(rows, self._decode_batch([sources[i] for i in rows], without), strict=True):
+                results[i] = hypotheses
+            on_done(min(start + self.settings.batch_size, len(order)))
+        return results
+
+    def _decode_batch(
+        self, sources: Sequence[Sequence[int]], excluded: Sequence[np.ndarray | None] | None
+    ) -> list[list[Hypothesis]]:
+        session, rules = self.model.start_decoding(sources), self.model.rules
+
+        def step(
+            token_ids: torch.Tensor,
+            parents: torch.Tensor,
+            prefixes: torch.Tensor,
+            is_last: torch.Tensor,
+            sentences: torch.Tensor,
+        ) -> torch.Tensor:
+            output = session.step(token_ids, parents)
+            log_probs = output.logits.log_softmax(dim=1)
+            if self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
+                without = [excluded[i] for i in sentences.tolist()] if excluded is not None else None
+                log_probs = self._mixed(log_probs, output.states, without)
+            return rules.apply(prefixes, log_probs, is_last)
+
+        return beam_search(
+            step,
+            max_new_tokens=[self.max_new_tokens(source) for source in sources],
+            start_token_id=self.model.start_token_id,
+            eos_token_ids=self.model.eos_token_ids,
+            settings=self.settings.beam,
+            device=self.model.device,
+        )
+
+    def _mixed(
+        self, log_probs: torch.Tensor, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None
+    ) -> torch.Tensor:
+        assert self.method is not None
+        assert self.retriever is not None
+        neighbors = self.retriever.search(states, self.method.max_k, excluded)
+        weights = self.method.weigh(neighbors)
+        used = weights.neighbor_weights.shape[1]
+        return mix(log_probs, weights, neighbors.token_ids[:, :used])
+
+    def texts(self, hypotheses: Sequence[list[Hypothesis]]) -> list[str]:
+        """The best hypothesis of each sentence as plain text."""
+        return self.model.detokenize([best[0].token_ids for best in hypotheses])

@@ -1,0 +1,130 @@
+"""Why a word came out: the model's own view of each output token, and the neighbours that voted for it.
+
+Nothing is recorded while decoding. The output is force-decoded once more, which gives the same states, and
+searched again; so evidence costs nothing until somebody asks for it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nearmt.corpus import SentencePair
+from nearmt.decoder import Decoder
+from nearmt.mixture import mix
+from nearmt.retriever import Retriever
+
+_FIRST_CHOICES = 5
+
+
+@dataclass(frozen=True)
+class NeighborEvidence:
+    """One stored token that was near, and the segment it comes from."""
+
+    token: str
+    token_id: int
+    squared_distance: float
+    weight: float  # what it added to the probability of its token
+    segment: SentencePair
+    position: int  # of the token in the segment's target, counted in tokens
+    entry_id: int
+    sentence_id: int
+
+
+@dataclass(frozen=True)
+class TokenEvidence:
+    """Why one output token came out."""
+
+    token: str
+    token_id: int
+    probability: float  # in the mixture
+    nmt_probability: float  # by the model alone
+    nmt_share: float  # the model's part of the mixture
+    nmt_first_choices: tuple[tuple[str, float], ...]  # what the model alone would say after the same prefix
+    size_probabilities: dict[int, float]  # how likely it is to believe so many neighbours
+    neighbors: tuple[NeighborEvidence, ...]  # nearest first
+    is_models_first_choice: bool
+
+
+def explain_tokens(decoder: Decoder, source: Sequence[int], token_ids: Sequence[int]) -> list[TokenEvidence]:
+    """The evidence for each token of an output, forced language codes aside."""
+    model = decoder.model
+    target = list(token_ids[len(model.forced_prefix) :])
+    if not target:
+        return []
+    forced = model.force_decode([source], [target], keep_unknown=True)
+    own = model.project(forced.states).log_softmax(dim=1).cpu()
+    gold = forced.token_ids.cpu().unsqueeze(1)
+    own_probability = own.gather(1, gold).squeeze(1).exp()
+    first = own.topk(min(_FIRST_CHOICES, own.shape[1]), dim=1)
+    probability, shares = own_probability, [1.0] * len(target)
+    neighbors: list[tuple[NeighborEvidence, ...]] = [()] * len(target)
+    sizes: list[dict[int, float]] = [{0: 1.0}] * len(target)
+    if decoder.method is not None and decoder.retriever is not None:
+        near = decoder.retriever.search(forced.states, decoder.method.max_k)
+        weights = decoder.method.weigh(near)
+        near = near.nearest(weights.neighbor_weights.shape[1])
+        probability = mix(own.clone(), weights, near.token_ids).gather(1, gold).squeeze(1).exp()
+        shares = weights.nmt_share.tolist()
+        sizes = [dict(zip(weights.sizes, row, strict=True)) for row in weights.size_probabilities.tolist()]
+        neighbors = [
+            tuple(
+                _neighbor(decoder.retriever, model.token_texts([token])[0], token, entry_id, distance, weight)
+                for entry_id, distance, weight, token in zip(*columns, strict=True)
+                if entry_id >= 0
+            )
+            for columns in zip(
+                near.entry_ids.tolist(),
+                near.squared_distances.tolist(),
+                weights.neighbor_weights.tolist(),
+                near.token_ids.tolist(),
+                strict=True,
+            )
+        ]
+    return [
+        TokenEvidence(
+            token=model.token_texts([token])[0],
+            token_id=token,
+            probability=float(probability[i]),
+            nmt_probability=float(own_probability[i]),
+            nmt_share=shares[i],
+            nmt_first_choices=tuple(
+                zip(model.token_texts(first.indices[i].tolist()), first.values[i].exp().tolist(), strict=True)
+            ),
+            size_probabilities=sizes[i],
+            neighbors=neighbors[i],
+            is_models_first_choice=int(first.indices[i, 0]) == token,
+        )
+        for i, token in enumerate(target)
+    ]
+
+
+def _neighbor(
+    retriever: Retriever, text: str, token_id: int, entry_id: int, distance: float, weight: float
+) -> NeighborEvidence:
+    snapshot = retriever.snapshot
+    sentence_id = int(snapshot.sentence_ids_of(entry_id))
+    return NeighborEvidence(
+        token=text,
+        token_id=token_id,
+        squared_distance=distance,
+        weight=weight,
+        segment=snapshot.text(sentence_id),
+        position=int(snapshot.positions[entry_id]),
+        entry_id=entry_id,
+        sentence_id=sentence_id,
+    )
+
+
+def share_not_first_choice(
+    decoder: Decoder, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], batch_size: int = 32
+) -> float:
+    """The share of output tokens that the model alone would not have chosen after the same prefix."""
+    model = decoder.model
+    targets = [list(output[len(model.forced_prefix) :]) for output in outputs]
+    order = sorted((i for i in range(len(targets)) if targets[i]), key=lambda i: len(targets[i]))
+    differing = total = 0
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        forced = model.force_decode([sources[i] for i in rows], [targets[i] for i in rows], keep_unknown=True)
+        differing += int((model.project(forced.states).argmax(dim=1) != forced.token_ids).sum())
+        total += len(forced.token_ids)
+    return differing / max(total, 1)

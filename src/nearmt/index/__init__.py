@@ -1,0 +1,10 @@
+"""Nearest neighbours of a state among the stored keys.
+
+An index proposes candidates; the retriever measures the distances that count. `Index` is all that another
+search engine has to offer.
+"""
+
+from nearmt.index.base import Index
+from nearmt.index.faiss_index import FaissIndex, build_index, choose_factory, load_index
+
+__all__ = ["FaissIndex", "Index", "build_index", "choose_factory", "load_index"]

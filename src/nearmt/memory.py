@@ -1,0 +1,196 @@
+"""What a user holds: a store on disk that can be built, trained, described and checked."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nearmt.adaptation import (
+    AdaptationSettings,
+    Adapter,
+    DevSet,
+    commit_adaptation,
+    dev_from_memory,
+    dev_from_pairs,
+)
+from nearmt.builder import Builder, BuildSettings, partial_folder, publish, refuse_foreign
+from nearmt.builder import check_model as _check_model
+from nearmt.corpus import DropCounts, SentencePair, read_pairs
+from nearmt.errors import CorpusError, SettingError, StoreError
+from nearmt.progress import Progress, silent
+from nearmt.retriever import Retriever
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import Manifest, Report, Snapshot, verify
+from nearmt.translator import load_model, open_finished
+
+Pairs = str | Path | Iterable[SentencePair | tuple[str, str]]
+
+
+class Store:
+    """A translation memory on disk, for one model."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        open_finished(self.folder)
+
+    def __repr__(self) -> str:
+        manifest = self.manifest
+        return f"Store({str(self.folder)!r}, {manifest.num_sentences} sentences, {manifest.num_entries} entries)"
+
+    @property
+    def manifest(self) -> Manifest:
+        """The store's description as it is now."""
+        return Manifest.load(self.folder)
+
+    def snapshot(self) -> Snapshot:
+        """A consistent view for reading."""
+        return open_finished(self.folder)
+
+    def train(
+        self,
+        dev: Pairs | None = None,
+        *,
+        model: Seq2Seq | str | Path | None = None,
+        settings: AdaptationSettings | None = None,
+        format: str | None = None,
+        progress: Progress = silent,
+    ) -> dict[str, Any]:
+        """Learn how far to trust this memory, from a dev set or, without one, from the memory itself."""
+        snapshot = self.snapshot()
+        loaded = model if isinstance(model, Seq2Seq) else load_model(snapshot.manifest, model)
+        _check_model(snapshot.manifest, loaded, self.folder)
+        return _train(self.folder, snapshot, loaded, dev, settings or AdaptationSettings(), format, progress)
+
+    def info(self) -> dict[str, Any]:
+        """Counts, model, index with its recall, and what was learned, for people and machines."""
+        return describe(self.snapshot())
+
+    def verify(self) -> Report:
+        """Compare every byte that counts with its checksum."""
+        return verify(self.folder)
+
+
+def load_pairs(pairs: Pairs, manifest: Manifest, format: str | None = None) -> tuple[list[SentencePair], str]:
+    """Pairs from a file or from memory, and where they came from."""
+    if isinstance(pairs, str | Path):
+        languages = manifest.languages
+        read = list(
+            read_pairs(
+                [pairs], source_lang=languages.source, target_lang=languages.target, drops=DropCounts(), format=format,
+                keep_identical=True,
+            )
+        )  # fmt: skip
+        origin = "standard input" if str(pairs) == "-" else Path(pairs).name
+    else:
+        read = [pair if isinstance(pair, SentencePair) else SentencePair(*pair) for pair in pairs]
+        origin = f"{len(read)} given pairs"
+    if not read:
+        raise CorpusError(f"{origin}: there is no usable pair in it")
+    return read, origin
+
+
+def _train(
+    folder: Path,
+    snapshot: Snapshot,
+    model: Seq2Seq,
+    dev: Pairs | None,
+    settings: AdaptationSettings,
+    format: str | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    dev_set: DevSet
+    if dev is None:
+        dev_set = dev_from_memory(model, snapshot, settings.seed)
+    else:
+        pairs, origin = load_pairs(dev, snapshot.manifest, format)
+        dev_set = dev_from_pairs(model, snapshot, pairs, origin)
+    network, described = Adapter(model, Retriever(snapshot), settings, progress).adapt(dev_set)
+    commit_adaptation(folder, network, described)
+    return described
+
+
+def build(
+    inputs: str | Path | Sequence[str | Path],
+    *,
+    model: Seq2Seq | str | Path,
+    out: str | Path,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    dev: Pairs | None = None,
+    train: bool = True,
+    settings: BuildSettings | None = None,
+    adaptation: AdaptationSettings | None = None,
+    format: str | None = None,
+    resume: bool = False,
+    force: bool = False,
+    progress: Progress = silent,
+) -> Store:
+    """Build a store from a translation memory and train it.
+
+    The store appears at `out` when it is finished; until then the work stands in `out`.partial, where `resume`
+    goes on after an interruption. An existing store is replaced only with `force`, and only by a finished one.
+    """
+    out = Path(out)
+    paths = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    check_place(out, resume=resume, force=force)
+    partial = partial_folder(out)
+    if isinstance(model, str | Path):
+        model = Seq2Seq.load(model, source_lang=source_lang, target_lang=target_lang)
+    builder = Builder(partial, model, settings or BuildSettings(), progress)
+    if resume and partial.exists():
+        builder.check_resumable(paths)
+    else:
+        builder.start(paths)
+    try:
+        builder.decode(paths, format)
+        builder.build_index()
+        if train:
+            snapshot = Snapshot.open(partial)
+            chosen = adaptation or AdaptationSettings()
+            if snapshot.manifest.adaptation is None and _can_train(snapshot, dev):
+                chosen = replace(chosen, max_k=min(chosen.max_k, len(snapshot)))
+                _train(partial, snapshot, model, dev, chosen, format if dev is None else None, progress)
+    except (CorpusError, SettingError):
+        # The input is at fault and must change, so there is nothing to go on with.
+        builder.discard()
+        raise
+    publish(partial, out)
+    return Store(out)
+
+
+def check_place(out: Path, *, resume: bool, force: bool) -> None:
+    """Refuse, before any work, to write over what is there."""
+    refuse_foreign(out)
+    partial = partial_folder(out)
+    if out.exists() and not force:
+        raise StoreError(f"{out} exists: choose another place, or replace it with --force")
+    if partial.exists() and not resume and not force:
+        raise StoreError(f"{partial} holds an unfinished build: go on with --resume, or start anew with --force")
+
+
+def _can_train(snapshot: Snapshot, dev: Pairs | None) -> bool:
+    return dev is not None or len(snapshot.sentences) >= 2
+
+
+def describe(snapshot: Snapshot) -> dict[str, Any]:
+    """All that `nearmt info` says."""
+    manifest = snapshot.manifest
+    data = snapshot.folder / manifest.data_folder
+    sizes = {path.name: path.stat().st_size for path in sorted(data.iterdir())} if data.exists() else {}
+    return {
+        "store": str(snapshot.folder),
+        "sentences": manifest.num_sentences,
+        "entries": manifest.num_entries,
+        "languages": {"source": manifest.languages.source, "target": manifest.languages.target},
+        "model": manifest.model,
+        "keys": manifest.key_type,
+        "bytes": {"data": sum(sizes.values()), "index": (manifest.index or {}).get("bytes", 0)},
+        "segments": len(manifest.segments),
+        "built_from": manifest.build.inputs,
+        "dropped": manifest.build.dropped,
+        "index": manifest.index,
+        "adaptation": manifest.adaptation,
+        "created_at": manifest.created_at,
+        "changed_at": manifest.changed_at,
+        "version": manifest.version,
+    }

@@ -1,0 +1,16 @@
+"""Learning how far to trust the memory: the Meta-k network, its training on cached neighbours, tuned baselines."""
+
+from nearmt.metak.cache import NeighborCache
+from nearmt.metak.network import MetaK
+from nearmt.metak.training import TrainingSettings, train_metak
+from nearmt.metak.tuning import VanillaCandidate, rank_vanilla, temperatures
+
+__all__ = [
+    "MetaK",
+    "NeighborCache",
+    "TrainingSettings",
+    "VanillaCandidate",
+    "rank_vanilla",
+    "temperatures",
+    "train_metak",
+]

@@ -1,0 +1,48 @@
+"""What training needs of the dev set, retrieved once: the neighbours of every gold token, and the model's own view."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearmt.neighbors import Neighbors
+
+
+@dataclass(frozen=True)
+class NeighborCache:
+    """One row per gold token of the dev set, in sentence order."""
+
+    neighbors: Neighbors  # (n, K)
+    gold: torch.Tensor  # (n,) the token that came next
+    sentence_ids: torch.Tensor  # (n,) which dev sentence
+    positions: torch.Tensor  # (n,) where in it
+    gold_probability: torch.Tensor  # (n,) p_NMT(gold)
+    neighbor_probabilities: torch.Tensor  # (n, K) p_NMT(v_i) at the query
+    top_probability: torch.Tensor  # (n,) the model's highest probability
+    entropy: torch.Tensor  # (n,) of p_NMT, in nats
+    states: torch.Tensor  # (n, width) float16: the query
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    def rows(self, mask: torch.Tensor) -> "NeighborCache":
+        """Some of the rows."""
+        parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        neighbors = parts.pop("neighbors").rows(mask)
+        return NeighborCache(neighbors=neighbors, **{name: part[mask] for name, part in parts.items()})
+
+    def split(self, held_out: Sequence[int]) -> tuple["NeighborCache", "NeighborCache"]:
+        """Whole sentences apart: what to train on, and what to select by."""
+        mask = torch.from_numpy(np.isin(self.sentence_ids.numpy(), list(held_out)))
+        return self.rows(~mask), self.rows(mask)
+
+    @staticmethod
+    def concatenated(parts: Sequence["NeighborCache"]) -> "NeighborCache":
+        def joined(kind: type, values: Sequence[Any]) -> dict[str, Any]:
+            names = [f.name for f in fields(kind) if f.name != "neighbors"]
+            return {name: torch.cat([getattr(value, name) for value in values]) for name in names}
+
+        neighbors = Neighbors(**joined(Neighbors, [part.neighbors for part in parts]))
+        return NeighborCache(neighbors=neighbors, **joined(NeighborCache, parts))

@@ -1,0 +1,148 @@
+"""How retrieved tokens are mixed with the model's own distribution: pure tensor functions, one sparse update.
+
+Only K numbers a row change, so nothing here is ever as large as rows × K × vocabulary: each method gives the
+model's share and one weight per neighbour, and `mix` adds those weights at the neighbours' tokens.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from nearmt.errors import SettingError
+from nearmt.neighbors import Neighbors
+
+# Where the model's share is 0 its log would be -inf, and so would every token that no neighbour names.
+_SMALLEST_SHARE = 1e-30
+
+
+@dataclass(frozen=True)
+class MixtureWeights:
+    """p = nmt_share · p_NMT + Σ_i weights_i at token_i; the parts of a row sum to 1."""
+
+    nmt_share: torch.Tensor  # (rows,)
+    neighbor_weights: torch.Tensor  # (rows, K)
+    sizes: tuple[int, ...]  # the numbers of neighbours that may be believed; 0 is the model alone
+    size_probabilities: torch.Tensor  # (rows, |sizes|)
+
+
+class Method(Protocol):
+    """A way to weigh neighbours against the model."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def max_k(self) -> int: ...
+
+    @property
+    def temperature(self) -> float: ...
+
+    def weigh(self, neighbors: Neighbors) -> MixtureWeights: ...
+
+
+def neighbor_counts(max_k: int) -> tuple[int, ...]:
+    """S = (0, 1, 2, 4, …, K): how many neighbours may be believed. K itself is always one of them."""
+    if max_k < 1:
+        raise SettingError(f"the number of neighbours must be at least 1, not {max_k}")
+    powers = [1 << i for i in range(max_k.bit_length()) if 1 << i < max_k]
+    return (0, *powers, max_k)
+
+
+def distinct_counts(neighbors: Neighbors) -> torch.Tensor:
+    """c_i = how many different tokens stand among the first i neighbours; (rows, K) float32."""
+    same = neighbors.token_ids.unsqueeze(2) == neighbors.token_ids.unsqueeze(1)  # (rows, K, K)
+    seen_before = same.tril(-1).any(dim=2)
+    return (~seen_before & neighbors.found).cumsum(dim=1).float()
+
+
+def kernel(neighbors: Neighbors, temperature: float) -> torch.Tensor:
+    """e_i = exp(-(d_i - d_1)/T), 0 for missing slots; (rows, K)."""
+    distances = neighbors.squared_distances
+    return torch.exp((distances[:, :1] - distances) / temperature) * neighbors.found
+
+
+def weights_from_sizes(
+    neighbors: Neighbors, size_probabilities: torch.Tensor, sizes: tuple[int, ...], temperature: float
+) -> MixtureWeights:
+    """The mixture over how many neighbours to believe: w_i = e_i · Σ_{k≥i} p(k)/Z_k.
+
+    `sizes` begins with 0, the model alone. A row that found nothing is the model's alone.
+    """
+    e = kernel(neighbors, temperature)
+    z = e.cumsum(dim=1)  # (rows, K): Z_k at column k-1
+    ends = torch.tensor([k - 1 for k in sizes[1:]], device=e.device)
+    share_by_size = size_probabilities[:, 1:] / z[:, ends].clamp_min(torch.finfo(e.dtype).tiny)
+    # Column j of `tail` is the sum over the sizes from the j-th on: what a neighbour inside all of those gets.
+    tail = share_by_size.flip(1).cumsum(1).flip(1)
+    first_size = torch.bucketize(torch.arange(e.shape[1], device=e.device), ends)
+    any_found = neighbors.found[:, 0]
+    weights = torch.where(any_found.unsqueeze(1), e * tail[:, first_size], 0.0)
+    nmt_share = torch.where(any_found, size_probabilities[:, 0], 1.0)
+    return MixtureWeights(nmt_share, weights, sizes, size_probabilities)
+
+
+def size_likelihoods(
+    neighbors: Neighbors, gold: torch.Tensor, sizes: tuple[int, ...], temperature: float
+) -> torch.Tensor:
+    """p_kNN,k(gold) for every k > 0 of `sizes`; (rows, |sizes| - 1). 0 where nothing was found."""
+    e = kernel(neighbors, temperature)
+    z = e.cumsum(dim=1)
+    hits = (e * (neighbors.token_ids == gold.unsqueeze(1))).cumsum(dim=1)
+    ends = torch.tensor([k - 1 for k in sizes if k > 0], device=e.device)
+    return hits[:, ends] / z[:, ends].clamp_min(torch.finfo(e.dtype).tiny)
+
+
+@dataclass(frozen=True)
+class Vanilla:
+    """kNN-MT as first published: k neighbours, always trusted with the same share."""
+
+    k: int
+    temperature: float
+    knn_share: float
+    name: str = "vanilla"
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise SettingError(f"k must be at least 1, not {self.k}")
+        if self.temperature <= 0:
+            raise SettingError(f"the temperature must be above 0, not {self.temperature}")
+        if not 0 <= self.knn_share <= 1:
+            raise SettingError(f"the retrieved share must be between 0 and 1, not {self.knn_share}")
+
+    @property
+    def max_k(self) -> int:
+        return self.k
+
+    def weigh(self, neighbors: Neighbors) -> MixtureWeights:
+        neighbors = neighbors.nearest(self.k)
+        shares = torch.tensor([1 - self.knn_share, self.knn_share]).expand(len(neighbors), 2)
+        return weights_from_sizes(neighbors, shares, (0, neighbors.max_k), self.temperature)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every number of neighbours of S, none included, is believed alike."""
+
+    max_k: int
+    temperature: float
+    name: str = "uniform"
+
+    def weigh(self, neighbors: Neighbors) -> MixtureWeights:
+        sizes = neighbor_counts(self.max_k)
+        shares = torch.full((len(neighbors), len(sizes)), 1 / len(sizes))
+        return weights_from_sizes(neighbors.nearest(self.max_k), shares, sizes, self.temperature)
+
+
+def mix(log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor) -> torch.Tensor:
+    """The mixed log-probabilities; (rows, vocabulary). `log_probs` is the model's own and is overwritten.
+
+    Done in the log domain, so that a share of 0 leaves the model's numbers as they are, to the bit.
+    """
+    log_share = weights.nmt_share.clamp_min(_SMALLEST_SHARE).log().unsqueeze(1)
+    same = (token_ids.unsqueeze(2) == token_ids.unsqueeze(1)).to(log_probs.dtype)  # (rows, K, K)
+    # Each slot gets the whole weight of its token, so equal tokens write equal numbers and order cannot matter.
+    per_token = (same @ weights.neighbor_weights.unsqueeze(2)).squeeze(2)
+    log_probs += log_share
+    voted = torch.logaddexp(log_probs.gather(1, token_ids), per_token.log())
+    return log_probs.scatter_(1, token_ids, voted)

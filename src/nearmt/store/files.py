@@ -1,0 +1,79 @@
+"""Writing so that a crash at any instant leaves either the old state or the new one."""
+
+import contextlib
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from nearmt.errors import StoreError, StoreLockedError
+
+_CHUNK = 1 << 22
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make renames and new names inside `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put `content` at `path` in one step: readers see the old file or the whole new one."""
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    beside.replace(path)
+    fsync_folder(path.parent)
+
+
+def sha256_of(path: Path, start: int = 0, length: int | None = None) -> str:
+    """Checksum of a part of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as source:
+        source.seek(start)
+        left = length if length is not None else path.stat().st_size - start
+        while left > 0:
+            block = source.read(min(_CHUNK, left))
+            if not block:
+                break
+            digest.update(block)
+            left -= len(block)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def write_lock(folder: Path) -> Iterator[None]:
+    """One writer at a time, across processes. The system drops the lock when its holder dies."""
+    lock = FileLock(folder / "lock")
+    with storage_errors(folder):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise StoreLockedError(f"{folder}: another process is writing to this store; try again later") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def storage_errors(folder: Path) -> Iterator[None]:
+    """Say what the disk refused in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            reason = "the disk is full"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            reason = "no permission to write there"
+        else:
+            reason = (error.strerror or str(error)).lower()
+        raise StoreError(f"{error.filename or folder}: {reason}") from error

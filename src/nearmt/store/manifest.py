@@ -1,0 +1,124 @@
+"""What a store says of itself: `manifest.json`, the one file whose replacement commits a change."""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from nearmt.errors import StoreDamagedError, StoreError
+from nearmt.store.files import replace_file, storage_errors
+
+FORMAT = 1
+NAME = "manifest.json"
+
+
+def now() -> str:
+    """UTC, to the second, as every time in a store is written."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What one commit appended: a range of entries and of sentences, and the checksum of each file's part."""
+
+    first_entry: int
+    num_entries: int
+    first_sentence: int
+    num_sentences: int
+    first_text_byte: int
+    num_text_bytes: int
+    created_at: str
+    sha256: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Languages:
+    """The pair a store translates, as BCP-47 codes."""
+
+    source: str | None
+    target: str | None
+
+    def __str__(self) -> str:
+        return f"{self.source or '?'}→{self.target or '?'}"
+
+
+@dataclass(frozen=True)
+class BuildProgress:
+    """What a build has read so far, so that it can go on after a kill."""
+
+    inputs: list[dict[str, Any]]  # name, bytes and sha256 of each file, in order
+    pairs_read: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    is_complete: bool = False
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The whole description of a store at one instant. Immutable: a change makes a new one."""
+
+    model: dict[str, Any]  # seq2seq.ModelIdentity and how it was loaded
+    languages: Languages
+    width: int
+    key_type: str = "float16"
+    generation: int = 1  # names the folder of the data files; compaction makes a new one
+    segments: tuple[Segment, ...] = ()
+    build: BuildProgress = field(default_factory=lambda: BuildProgress([]))
+    index: dict[str, Any] | None = None
+    adaptation: dict[str, Any] | None = None  # Meta-k, tuned baselines, and what they were trained on
+    created_at: str = field(default_factory=now)
+    changed_at: str = field(default_factory=now)
+    version: int = 0  # counts commits
+
+    @property
+    def num_entries(self) -> int:
+        return self.segments[-1].first_entry + self.segments[-1].num_entries if self.segments else 0
+
+    @property
+    def num_sentences(self) -> int:
+        return self.segments[-1].first_sentence + self.segments[-1].num_sentences if self.segments else 0
+
+    @property
+    def num_text_bytes(self) -> int:
+        return self.segments[-1].first_text_byte + self.segments[-1].num_text_bytes if self.segments else 0
+
+    @property
+    def data_folder(self) -> str:
+        return f"data-{self.generation:06d}"
+
+    def changed(self, **changes: Any) -> "Manifest":
+        """The manifest of the next commit."""
+        return dataclasses.replace(self, changed_at=now(), version=self.version + 1, **changes)
+
+    def save(self, folder: Path) -> None:
+        """Commit."""
+        content = {"format": FORMAT, "what": "nearmt store", **dataclasses.asdict(self)}
+        with storage_errors(folder):
+            replace_file(folder / NAME, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> "Manifest":
+        path = folder / NAME
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise StoreError(f"{folder} is not a nearmt store: it has no {NAME}") from None
+        except NotADirectoryError:
+            raise StoreError(f"{folder} is not a nearmt store: it is a file, not a folder") from None
+        except OSError as error:
+            raise StoreError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        except ValueError as error:
+            raise StoreDamagedError(f"{path} is damaged: {error}") from error
+        if not isinstance(content, dict) or content.pop("what", None) != "nearmt store":
+            raise StoreError(f"{path} does not describe a nearmt store")
+        found = content.pop("format", None)
+        if found != FORMAT:
+            raise StoreError(f"{folder} has store format {found}, and this nearmt reads format {FORMAT}")
+        try:
+            segments = tuple(Segment(**segment) for segment in content.pop("segments"))
+            languages = Languages(**content.pop("languages"))
+            build = BuildProgress(**content.pop("build"))
+            return cls(segments=segments, languages=languages, build=build, **content)
+        except (TypeError, KeyError) as error:
+            raise StoreDamagedError(f"{path} is damaged: {error}") from error

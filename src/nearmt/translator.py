@@ -1,0 +1,156 @@
+"""The façade: text in, translations with their evidence out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from nearmt.adaptation import MethodRequest, make_method
+from nearmt.beam import Hypothesis
+from nearmt.builder import check_model, partial_folder
+from nearmt.decoder import Decoder, DecodingSettings
+from nearmt.errors import StoreError
+from nearmt.evidence import TokenEvidence, explain_tokens
+from nearmt.mixture import Method
+from nearmt.retriever import Retriever
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import Manifest, Snapshot
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translated text. `tokens` holds the evidence, worked out when it is first looked at."""
+
+    source: str
+    text: str
+    score: float  # log-probability over length ** penalty
+    token_ids: tuple[int, ...]
+    alternatives: tuple[tuple[str, float], ...] = ()  # the other hypotheses with their scores
+    _explain: Callable[[], tuple[TokenEvidence, ...]] = field(default=tuple, repr=False, compare=False)
+
+    @cached_property
+    def tokens(self) -> tuple[TokenEvidence, ...]:
+        return self._explain()
+
+
+class Translator:
+    """Translates with one store and the model it belongs to.
+
+    `method` is "adaptive", "vanilla", "uniform" or "base"; k, temperature and share default to what the store
+    learned. The model is found by the name in the store unless one is given.
+    """
+
+    def __init__(
+        self,
+        store: str | Path,
+        *,
+        model: Seq2Seq | str | Path | None = None,
+        method: str = "adaptive",
+        k: int | None = None,
+        temperature: float | None = None,
+        knn_share: float | None = None,
+        decoding: DecodingSettings | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.snapshot = open_finished(Path(store))
+        self.model = model if isinstance(model, Seq2Seq) else load_model(self.snapshot.manifest, model, device)
+        check_model(self.snapshot.manifest, self.model, self.snapshot.folder)
+        self.retriever = Retriever(self.snapshot)
+        self.decoding = decoding or DecodingSettings()
+        request = MethodRequest(method, k, temperature, knn_share)
+        self.method: Method | None = make_method(request, self.snapshot, self.retriever)
+        self._decoder = self.decoder(self.method)
+
+    def __repr__(self) -> str:
+        name = self.method.name if self.method else "base"
+        return f"Translator({str(self.snapshot.folder)!r}, {self.model.identity.name!r}, method={name!r})"
+
+    def decoder(self, method: Method | None) -> Decoder:
+        """A decoder over the same model and store with another method; None is the plain model."""
+        return Decoder(self.model, self.retriever if method else None, method, self.decoding)
+
+    def translate(
+        self, texts: Sequence[str], *, on_done: Callable[[int], None] = lambda sentences: None
+    ) -> list[Translation]:
+        """Translate texts, one result for each, in order. An empty text stays empty.
+
+        A text longer than the model takes is cut at a white space and translated in pieces.
+        """
+        if isinstance(texts, str):
+            raise TypeError("translate takes a list of texts, not one string")
+        pieces = [self._pieces(text) for text in texts]
+        flat = [piece for parts in pieces for piece in parts]
+        sources = self.model.tokenize_sources(flat)
+        hypotheses = self._decoder.decode(sources, on_done=on_done) if flat else []
+        results, at = [], 0
+        for text, parts in zip(texts, pieces, strict=True):
+            end = at + len(parts)
+            results.append(self._result(text, sources[at:end], hypotheses[at:end]))
+            at = end
+        return results
+
+    def _pieces(self, text: str) -> list[str]:
+        """The text, or parts of it that each fit the model."""
+        text = " ".join(text.split())
+        if not text:
+            return []
+        too_long = len(self.model.tokenize_sources([text])[0]) > self.model.max_source_tokens
+        if not too_long or " " not in text:
+            return [text]
+        spaces = [i for i, char in enumerate(text) if char == " "]
+        ends = [i for i in spaces if text[i - 1] in ".!?;:"]
+        middle = min(ends or spaces, key=lambda i: abs(i - len(text) // 2))
+        return self._pieces(text[:middle]) + self._pieces(text[middle:])
+
+    def _result(
+        self, text: str, sources: Sequence[Sequence[int]], hypotheses: Sequence[list[Hypothesis]]
+    ) -> Translation:
+        if not hypotheses:
+            return Translation(text, "", 0.0, ())
+        best = [found[0] for found in hypotheses]
+        outputs = self.model.detokenize([hypothesis.token_ids for hypothesis in best])
+        others = hypotheses[0][1:] if len(hypotheses) == 1 else []
+        decoder = self._decoder
+        other_texts = self.model.detokenize([hypothesis.token_ids for hypothesis in others]) if others else []
+        return Translation(
+            source=text,
+            text=" ".join(outputs),
+            score=sum(hypothesis.score for hypothesis in best) / len(best),
+            token_ids=tuple(token for hypothesis in best for token in hypothesis.token_ids),
+            alternatives=tuple((t, h.score) for t, h in zip(other_texts, others, strict=True)),
+            _explain=lambda: tuple(
+                evidence
+                for source, hypothesis in zip(sources, best, strict=True)
+                for evidence in explain_tokens(decoder, source, hypothesis.token_ids)
+            ),
+        )
+
+    def explain(self, text: str) -> Translation:
+        """Translate one text and work out its evidence now."""
+        (translation,) = self.translate([text])
+        _ = translation.tokens
+        return translation
+
+
+def open_finished(folder: Path) -> Snapshot:
+    """A store whose build is complete."""
+    partial = partial_folder(folder)
+    if not folder.exists() and partial.exists():
+        raise StoreError(f"{folder} is not finished: run the same nearmt build again with --resume")
+    snapshot = Snapshot.open(folder)
+    if not snapshot.manifest.build.is_complete:
+        raise StoreError(f"{folder} is not finished: run the same nearmt build again with --resume")
+    return snapshot
+
+
+def load_model(manifest: Manifest, model: str | Path | None = None, device: str = "cpu") -> Seq2Seq:
+    """The model a store belongs to, by the name it was built with or another name for the same weights."""
+    described = manifest.model
+    return Seq2Seq.load(
+        model or described["name"],
+        revision=described["revision"] if model is None else None,
+        device=device,
+        source_lang=manifest.languages.source,
+        target_lang=manifest.languages.target,
+        source_prefix=described["source_prefix"],
+    )
