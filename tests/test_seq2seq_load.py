@@ -225,6 +225,17 @@ def test_a_model_that_changes_its_logits_is_refused(marian: Path, monkeypatch: p
         Seq2Seq.load(marian)
 
 
+def test_a_model_that_cannot_step_is_refused(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import MarianMTModel
+
+    def fail(self: nn.Module) -> nn.Module:
+        raise AttributeError("no encoder of its own")
+
+    monkeypatch.setattr(MarianMTModel, "get_encoder", fail)
+    with pytest.raises(ModelError, match="cannot be decoded step by step: no encoder of its own"):
+        Seq2Seq.load(marian)
+
+
 def test_decoding_options_that_are_not_supported_are_refused(copy: Path) -> None:
     edit(copy / "generation_config.json", encoder_no_repeat_ngram_size=3)
     with pytest.raises(ModelError, match="sets encoder_no_repeat_ngram_size"):

@@ -11,8 +11,12 @@ from typing import Any
 
 import sentencepiece
 import torch
+from tokenizers.pre_tokenizers import ByteLevel
 from torch import nn
 from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    BartTokenizer,
     FSMTConfig,
     FSMTForConditionalGeneration,
     M2M100Config,
@@ -35,44 +39,13 @@ from transformers.utils import logging as transformers_logging
 from nearmt.seq2seq.capture import find_projection
 
 SOURCE_WORDS = [
-    "die",
-    "Tabelle",
-    "ist",
-    "gesperrt",
-    "der",
-    "Hund",
-    "und",
-    "das",
-    "kleine",
-    "Haus",
-    "ein",
-    "Wort",
-    "nicht",
-    "rot",
-    "blau",
-    "wir",
-    "öffnen",
-    "Datei",
-]
+    "die", "Tabelle", "ist", "gesperrt", "der", "Hund", "und", "das", "kleine",
+    "Haus", "ein", "Wort", "nicht", "rot", "blau", "wir", "öffnen", "Datei",
+]  # fmt: skip
 TARGET_WORDS = [
-    "the",
-    "spreadsheet",
-    "is",
-    "locked",
-    "a",
-    "dog",
-    "and",
-    "this",
-    "small",
-    "house",
-    "word",
-    "not",
-    "red",
-    "blue",
-    "we",
-    "open",
-    "file",
-]
+    "the", "spreadsheet", "is", "locked", "a", "dog", "and", "this", "small",
+    "house", "word", "not", "red", "blue", "we", "open", "file",
+]  # fmt: skip
 
 
 def make_sentences(words: Sequence[str], count: int, *, seed: int = 0) -> list[str]:
@@ -245,6 +218,17 @@ def _unigram_pieces(folder: Path) -> list[tuple[str, float]]:
     return [(piece, score) for piece, score in pieces if piece not in ("<unk>", "</s>")]
 
 
+def make_bart(folder: Path, *, seed: int = 8) -> Path:
+    """BART: bytes, `<s>` forced as the first token, no languages."""
+    folder.mkdir(parents=True, exist_ok=True)
+    letters = sorted(ByteLevel.alphabet())
+    pieces = {piece: i for i, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", *letters, "<mask>"])}
+    BartTokenizer(vocab=pieces, merges=[]).save_pretrained(folder)
+    torch.manual_seed(seed)
+    model = BartForConditionalGeneration(BartConfig(**_bart_shape(len(pieces))))
+    return _save(model, folder, eos=2, scale=4.0, forced_bos_token_id=0, forced_eos_token_id=2)
+
+
 def make_mbart(folder: Path, *, seed: int = 5) -> Path:
     """The first mBART: the target's code starts the decoder."""
     return _make_mbart(folder, MBartTokenizer, seed)
@@ -297,5 +281,6 @@ FAMILIES: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
     "nllb": (make_nllb, {"source_lang": "de", "target_lang": "en"}),
     "mbart": (make_mbart, {"source_lang": "de", "target_lang": "en"}),
     "mbart50": (make_mbart50, {"source_lang": "de", "target_lang": "en"}),
+    "bart": (make_bart, {"source_lang": "de", "target_lang": "en"}),
     "t5": (make_t5, {"source_lang": "de", "target_lang": "en"}),
 }

@@ -36,7 +36,7 @@ def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
     """Corpus BLEU, case-sensitive, against raw references."""
     if not outputs:
         raise SettingError("there is nothing to score")
-    score: float = BLEU().corpus_score(list(outputs), [list(references)]).score
+    score: float = BLEU(force=True).corpus_score(list(outputs), [list(references)]).score
     return score
 
 
@@ -44,7 +44,7 @@ def compare(
     systems: Mapping[str, Sequence[str]], references: Sequence[str], baselines: Sequence[str] = ()
 ) -> Comparison:
     """Score every system; test each against each baseline that is there."""
-    bleu_metric, chrf_metric = BLEU(), CHRF()
+    bleu_metric, chrf_metric = BLEU(force=True), CHRF()
     scored = {
         name: (
             bleu_metric.corpus_score(list(outputs), [list(references)]).score,
@@ -58,7 +58,7 @@ def compare(
             continue
         ordered = [baseline, *(name for name in systems if name != baseline)]
         named = [(name, list(systems[name])) for name in ordered]
-        test = PairedTest(named, {"BLEU": BLEU(references=[list(references)])}, None, "bs", _SAMPLES)
+        test = PairedTest(named, {"BLEU": BLEU(references=[list(references)], force=True)}, None, "bs", _SAMPLES)
         for name, result in zip(ordered[1:], test()[1]["BLEU"][1:], strict=True):
             p_values[name][baseline] = float(result.p_value)
     return Comparison(

@@ -5,7 +5,8 @@ a table of |S| numbers a token, so that thousands of steps take seconds.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,17 +55,16 @@ def distance_scale(cache: NeighborCache, raw: bool = False) -> float:
 
 
 def likelihood_table(cache: NeighborCache, sizes: tuple[int, ...], temperature: float) -> torch.Tensor:
-    """(n, |S|): the gold token's probability under the model, then under each number of neighbours."""
+    """(n, |S|): the gold token's log-probability under the model, then under each number of neighbours."""
     retrieved = size_likelihoods(cache.neighbors, cache.gold, sizes, temperature)
     # Where nothing was found the mixture is the model's alone, whatever the network says.
     retrieved = torch.where(cache.neighbors.found[:, :1], retrieved, cache.gold_probability.unsqueeze(1))
-    return torch.cat([cache.gold_probability.unsqueeze(1), retrieved], dim=1)
+    return torch.cat([cache.gold_probability.unsqueeze(1), retrieved], dim=1).clamp_min(_TINY).log()
 
 
-def mixture_loss(network: MetaK, inputs: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+def mixture_loss(network: MetaK, inputs: torch.Tensor, log_table: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy of the mixture at the gold token."""
-    log_likelihood = torch.logsumexp(network(inputs) + table.clamp_min(_TINY).log(), dim=1)
-    return -log_likelihood.mean()
+    return -torch.logsumexp(network(inputs) + log_table, dim=1).mean()
 
 
 class _Batches:
@@ -101,10 +101,33 @@ def train_metak(
         torch.manual_seed(settings.seed)
         scale = distance_scale(cache, settings.raw_features)
         network = MetaK(max_k, temperature, hidden=settings.hidden, distance_scale=scale, features=settings.features)
+    with _one_thread():
+        return _fit(network, cache, held_out, settings, on_check)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The matrices are tiny: a second thread only gets in the way."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _fit(
+    network: MetaK,
+    cache: NeighborCache,
+    held_out: NeighborCache,
+    settings: TrainingSettings,
+    on_check: Callable[[int, float], None],
+) -> TrainedMetaK:
+    temperature = network.temperature
     inputs, table = network.inputs(cache.neighbors), likelihood_table(cache, network.sizes, temperature)
     check_inputs = network.inputs(held_out.neighbors)
     check_table = likelihood_table(held_out, network.sizes, temperature)
-    optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), fused=True)
     batches = _Batches(cache.sentence_ids, settings.batch_sentences, settings.seed)
     best, best_state, best_step, since_best, rate = float("inf"), None, 0, 0, settings.learning_rate
     for step in range(1, settings.steps + 1):

@@ -79,9 +79,12 @@ def load_files(name: str, *, revision: str | None, device: str, dtype: str, offl
         raise ModelError(f"there is no model folder {name}")
     hub: dict[str, Any] = {"revision": revision or "main", "local_files_only": offline}
     with quiet():
+        folder = Path(_required_file(name, "config.json", hub)).parent
+        commit = folder.name if re.fullmatch(r"[0-9a-f]{40}", folder.name) else None
+        if commit is not None:
+            hub["revision"] = commit  # all further files from one commit, and no questions about cached ones
         config = _load_config(name, hub)
         tokenizer = _load_tokenizer(name, hub)
-        folder = Path(_required_file(name, "config.json", hub)).parent
         weight_files = _find_weights(name, hub)
         model = _load_weights(name, hub, weight_files, _DTYPES[dtype])
     try:
@@ -93,7 +96,7 @@ def load_files(name: str, *, revision: str | None, device: str, dtype: str, offl
         config=config,
         tokenizer=tokenizer,
         model=model,
-        revision=getattr(config, "_commit_hash", None) or revision,
+        revision=commit or revision,
         weight_files=weight_files,
         tokenizer_files=tuple(folder / file for file in sorted(names) if (folder / file).is_file()),
     )
@@ -130,7 +133,6 @@ def _required_file(name: str, file: str, hub: dict[str, Any]) -> str:
 
 
 def _load_config(name: str, hub: dict[str, Any]) -> PreTrainedConfig:
-    _required_file(name, "config.json", hub)
     try:
         config = AutoConfig.from_pretrained(name, **hub)
     except Exception as error:

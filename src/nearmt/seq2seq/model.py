@@ -102,9 +102,12 @@ class Seq2Seq:
             width=projection.weight.shape[1],
         )
         loaded = cls(files.model, conventions, identity, projection)
-        with quiet():
-            loaded._check_projection()
-            loaded._try_sharing_sources()
+        try:
+            with quiet():
+                loaded._check_projection()
+                loaded._try_sharing_sources()
+        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, AssertionError) as error:
+            raise ModelError(f"{name} ({identity.architecture}) cannot be decoded step by step: {error}") from error
         return loaded
 
     def __repr__(self) -> str:

@@ -1,0 +1,145 @@
+"""A toy language pair, a tiny Marian model trained on it in seconds, and a client with a vocabulary of its own.
+
+    python examples/toy.py FOLDER
+
+trains the model, builds a store from the client's memory, trains Meta-k, compares the methods on unseen
+sentences and explains one of them. Everything is made on the spot; nothing is downloaded.
+"""
+
+import json
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import sentencepiece
+import torch
+from transformers import MarianConfig, MarianMTModel
+
+NOUNS = {
+    "tabelle": "table", "zelle": "cell", "blatt": "leaf", "seite": "side", "zeile": "row", "datei": "file",
+    "fenster": "window", "knopf": "button", "feld": "field", "ordner": "folder", "bild": "picture", "wort": "word",
+    "drucker": "printer", "farbe": "color", "linie": "line", "punkt": "point", "form": "shape", "text": "text",
+}  # fmt: skip
+VERBS = {"öffnet": "opens", "schließt": "closes", "löscht": "deletes", "kopiert": "copies", "druckt": "prints",
+         "zeigt": "shows", "sucht": "seeks", "findet": "finds"}  # fmt: skip
+ADJECTIVES = {"neue": "new", "alte": "old", "große": "big", "kleine": "small", "rote": "red", "leere": "empty"}
+# What the client calls things.
+CLIENT = {"tabelle": "spreadsheet", "blatt": "sheet", "seite": "page", "knopf": "control", "bild": "image", "ordner": "directory"}  # fmt: skip
+EOS, UNKNOWN, PAD = 0, 1, 2
+
+
+def sentences(count: int, seed: int, nouns: dict[str, str] | None = None) -> list[tuple[str, str]]:
+    """Different sentence pairs of the toy language; `nouns` replaces some translations."""
+    rng = random.Random(seed)
+    translated = {**NOUNS, **(nouns or {})}
+    pairs: dict[str, str] = {}
+    while len(pairs) < count:
+        first, second = rng.sample(sorted(NOUNS), 2)
+        verb, adjective = rng.choice(sorted(VERBS)), rng.choice(sorted(ADJECTIVES))
+        if rng.random() < 0.5:
+            source = f"die {adjective} {first} {verb} die {second} ."
+            target = f"the {ADJECTIVES[adjective]} {translated[first]} {VERBS[verb]} the {translated[second]} ."
+        else:
+            source = f"heute {verb} die {first} die {adjective} {second} ."
+            target = f"today the {translated[first]} {VERBS[verb]} the {ADJECTIVES[adjective]} {translated[second]} ."
+        pairs[source] = target
+    return list(pairs.items())
+
+
+def train_model(folder: Path, steps: int = 600, seed: int = 1) -> None:
+    """Train the model on the general sense of the words and save it as a Hugging Face folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    general = sentences(4000, seed)
+    text = folder / "text.txt"
+    # The client's words are in the vocabulary, as they would be in a large model's, but not in the training data.
+    words = [" ".join(CLIENT.values())] * 200
+    text.write_text("\n".join([line for pair in general for line in pair] + words) + "\n", encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text), model_prefix=str(folder / "pieces"), vocab_size=150, hard_vocab_limit=False, eos_id=EOS,
+        unk_id=UNKNOWN, pad_id=PAD, bos_id=-1, pad_piece="<pad>", minloglevel=2,
+    )  # fmt: skip
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "pieces.model"))
+    size = pieces.vocab_size()
+    config = MarianConfig(
+        vocab_size=size, decoder_vocab_size=size, d_model=64, encoder_layers=1, decoder_layers=1,
+        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=128, decoder_ffn_dim=128,
+        max_position_embeddings=64, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0,
+        pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=PAD, forced_eos_token_id=EOS,
+        scale_embedding=True, static_position_embeddings=True, tie_word_embeddings=True,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    model = MarianMTModel(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3, betas=(0.9, 0.98))
+    rng = random.Random(seed)
+
+    def padded(texts: list[str]) -> torch.Tensor:
+        rows = [[*pieces.encode(text), EOS] for text in texts]
+        width = max(map(len, rows))
+        return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
+
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = 4e-3 * min(1, (step + 1) / 30) * (1 - step / steps)
+        batch = rng.sample(general, 48)
+        source, target = padded([s for s, _ in batch]), padded([t for _, t in batch])
+        shifted = torch.cat([torch.full((len(batch), 1), PAD), target[:, :-1]], dim=1)
+        logits = model(input_ids=source, attention_mask=(source != PAD).long(), decoder_input_ids=shifted).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.generation_config.update(bad_words_ids=[[PAD]], max_length=64)
+    model.save_pretrained(folder)
+    for side in ("source", "target"):
+        shutil.copy(folder / "pieces.model", folder / f"{side}.spm")
+    vocabulary = {pieces.id_to_piece(i): i for i in range(size)}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+    settings = {"source_lang": "de", "target_lang": "en", "tokenizer_class": "MarianTokenizer", "model_max_length": 64,
+                "separate_vocabs": False, "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}  # fmt: skip
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    for name in ("text.txt", "pieces.model", "pieces.vocab"):
+        (folder / name).unlink()
+
+
+def write_tsv(path: Path, pairs: list[tuple[str, str]]) -> Path:
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+    return path
+
+
+def client_files(folder: Path) -> tuple[Path, Path, Path]:
+    """The client's memory, dev and test set; no sentence in two of them."""
+    pairs = sentences(900, 7, CLIENT)
+    return (
+        write_tsv(folder / "memory.tsv", pairs[:500]),
+        write_tsv(folder / "dev.tsv", pairs[500:700]),
+        write_tsv(folder / "test.tsv", pairs[700:]),
+    )
+
+
+def main() -> None:
+    from nearmt.cli import main as nearmt
+
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    print("training a tiny model …", file=sys.stderr)
+    train_model(folder / "model")
+    memory, dev, test = client_files(folder)
+    store = str(folder / "client.store")
+    example = test.read_text(encoding="utf-8").split("\t")[0]
+    for command in (
+        ["build", str(memory), "--model", str(folder / "model"), "--out", store, "--dev", str(dev), "--force"],
+        ["evaluate", store, str(test)],
+        ["explain", store, example],
+    ):
+        print(f"\n$ nearmt {' '.join(command)}", flush=True)
+        sys.argv = ["nearmt", *command]
+        try:
+            nearmt()
+        except SystemExit as done:
+            if done.code:
+                raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""What many tests share: a tiny model trained on the spot, and a store of a client's memory made with it.
+
+Made once for all workers of a parallel run: the first takes a lock and makes them, the others find them.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+import toy
+from filelock import FileLock
+
+from nearmt.adaptation import AdaptationSettings
+from nearmt.memory import Store, build
+from nearmt.metak import TrainingSettings
+from nearmt.seq2seq import Seq2Seq
+
+QUICK = AdaptationSettings(
+    max_k=8, temperature=10.0, max_decoded=20, training=TrainingSettings(steps=600, first_check=100)
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)  # tests run side by side
+
+
+@dataclass(frozen=True)
+class Client:
+    model: Path
+    memory: Path
+    dev: Path
+    test: Path
+    store: Path
+
+    @property
+    def test_pairs(self) -> list[tuple[str, str]]:
+        lines = self.test.read_text(encoding="utf-8").splitlines()
+        return [(line.split("\t")[0], line.split("\t")[1]) for line in lines]
+
+
+def _made_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    with FileLock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            beside = folder.with_name(folder.name + ".making")
+            beside.mkdir(parents=True)
+            make(beside)
+            beside.rename(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    base = tmp_path_factory.getbasetemp()
+    return base if worker_id == "master" else base.parent
+
+
+@pytest.fixture(scope="session")
+def toy_model(shared_folder: Path) -> Seq2Seq:
+    folder = _made_once(shared_folder / "toy-model", lambda at: toy.train_model(at))
+    return Seq2Seq.load(folder)
+
+
+@pytest.fixture(scope="session")
+def client(shared_folder: Path, toy_model: Seq2Seq) -> Client:
+    def make(at: Path) -> None:
+        memory, dev, _ = toy.client_files(at)
+        build(memory, model=toy_model, out=at / "client.store", dev=dev, adaptation=QUICK)
+
+    at = _made_once(shared_folder / "client", make)
+    return Client(shared_folder / "toy-model", at / "memory.tsv", at / "dev.tsv", at / "test.tsv", at / "client.store")
+
+
+@pytest.fixture
+def store_copy(client: Client, tmp_path: Path) -> Path:
+    """A store that a test may harm."""
+    shutil.copytree(client.store, tmp_path / "copy.store")
+    assert Store(tmp_path / "copy.store").verify().is_sound
+    return tmp_path / "copy.store"

@@ -1,0 +1,158 @@
+"""Search: exact means exact, compressed means measured, and what must not be found is not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearmt.corpus import SentencePair
+from nearmt.errors import SettingError, StoreDamagedError
+from nearmt.index import build_index, choose_factory, load_index
+from nearmt.index.exact import StreamedIndex
+from nearmt.index.faiss_index import save_index
+from nearmt.recall import held_out_states, measure_recall
+from nearmt.retriever import Retriever
+from nearmt.store import Languages, Manifest, SegmentData, Snapshot, append_segment
+
+
+def make_store(folder: Path, keys: np.ndarray, per_sentence: int = 1, sources: list[str] | None = None) -> Snapshot:
+    folder.mkdir(exist_ok=True)
+    manifest = Manifest(model={}, languages=Languages("de", "en"), width=keys.shape[1])
+    count = len(keys) // per_sentence
+    names = sources or [f"source {i}" for i in range(count)]
+    data = SegmentData(
+        [SentencePair(names[i], f"target {i}") for i in range(count)],
+        np.full(count, per_sentence),
+        keys.astype(np.float16),
+        (np.arange(len(keys)) % 50).astype(np.int32),
+        np.ones(len(keys), np.float16),
+        np.zeros(len(keys), np.uint16),
+    )
+    manifest = manifest.changed(segments=(append_segment(folder, manifest, data),))
+    manifest.save(folder)
+    return Snapshot.open(folder)
+
+
+def clustered(count: int, width: int, seed: int = 1) -> np.ndarray:
+    """Keys in clumps, as decoder states are."""
+    rng = np.random.default_rng(seed)
+    centers = rng.standard_normal((max(1, count // 40), width)) * 3
+    return centers[rng.integers(0, len(centers), count)] + rng.standard_normal((count, width))
+
+
+def brute_force(snapshot: Snapshot, queries: np.ndarray, k: int) -> np.ndarray:
+    keys = snapshot.keys.astype(np.float64)
+    distances = ((queries[:, None, :] - keys[None]) ** 2).sum(2)
+    return np.sort(distances, axis=1)[:, :k]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 40), st.integers(0, 1000))
+def test_exact_search_equals_brute_force(tmp_path_factory, count, k, seed):
+    snapshot = make_store(tmp_path_factory.mktemp("store"), clustered(count, 8, seed))
+    queries = clustered(7, 8, seed + 1).astype(np.float32)
+    queries[0] = snapshot.keys[0].astype(np.float32)  # an exact repeat: distance 0
+    for index in (None, StreamedIndex(snapshot)):
+        found = Retriever(snapshot, index).search(torch.from_numpy(queries), k)
+        expected = brute_force(snapshot, queries, k)
+        real = min(k, count)
+        assert found.found[:, :real].all()
+        assert not found.found[:, real:].any()
+        np.testing.assert_allclose(found.squared_distances[:, :real], expected[:, :real], rtol=1e-4, atol=1e-4)
+        assert found.squared_distances[0, 0] == 0
+        values = snapshot.values[found.entry_ids[:, :real].numpy()]
+        np.testing.assert_array_equal(found.token_ids[:, :real], values)
+
+
+def test_a_row_does_not_depend_on_what_is_searched_with_it(tmp_path):
+    snapshot = make_store(tmp_path / "s", clustered(3000, 16))
+    queries = torch.from_numpy(clustered(64, 16, 2)).float()
+    retriever = Retriever(snapshot)
+    together = retriever.search(queries, 8)
+    for i in (0, 17, 63):
+        alone = retriever.search(queries[i : i + 1], 8)
+        assert torch.equal(alone.entry_ids[0], together.entry_ids[i])
+        assert torch.equal(alone.squared_distances[0], together.squared_distances[i])
+
+
+def test_compressed_search_is_reranked_exactly_and_its_recall_measured(tmp_path):
+    snapshot = make_store(tmp_path / "s", clustered(4000, 32), per_sentence=4)
+    index = build_index(snapshot, "IVF64,PQ16x4fs", 16)
+    retriever = Retriever(snapshot, index, 128)
+    queries = torch.from_numpy(clustered(50, 32, 2)).float()
+    found = retriever.search(queries, 8)
+    keys = snapshot.keys[found.entry_ids.numpy()].astype(np.float32)
+    expected = ((keys - queries.numpy()[:, None]) ** 2).sum(2)
+    np.testing.assert_allclose(found.squared_distances, expected, rtol=1e-4)
+    states, excluded = held_out_states(snapshot, 100)
+    recall = measure_recall(retriever, states, excluded, 8)
+    worse = measure_recall(Retriever(snapshot, build_index(snapshot, "IVF64,PQ16x4fs", 1), 8), states, excluded, 8)
+    assert 0.8 < recall.mass <= 1
+    assert worse.mass < recall.mass
+    assert measure_recall(Retriever(snapshot), states, excluded, 8).mass == 1
+
+
+def test_without_reranking_the_index_states_the_distances(tmp_path):
+    snapshot = make_store(tmp_path / "s", clustered(2000, 32))
+    index = build_index(snapshot, "IVF16,PQ8x4fs", 16)
+    queries = torch.from_numpy(clustered(5, 32, 2)).float()
+    raw = Retriever(snapshot, index, 0).search(queries, 4)
+    exact = Retriever(snapshot, index, 64).search(queries, 4)
+    assert not torch.allclose(raw.squared_distances, exact.squared_distances)
+
+
+def test_excluded_sentences_are_not_found_and_k_others_are(tmp_path):
+    snapshot = make_store(tmp_path / "s", clustered(900, 8), per_sentence=3)
+    queries = torch.from_numpy(snapshot.keys[[0, 300]].astype(np.float32))
+    excluded = [np.array([0, 5]), None]
+    for index in (None, build_index(snapshot, "IVF8,PQ8x4fs", 8)):
+        found = Retriever(snapshot, index).search(queries, 16, excluded)
+        sentences = snapshot.sentence_ids_of(found.entry_ids.numpy())
+        assert not np.isin(sentences[0], [0, 5]).any()
+        assert found.found.all()
+        assert sentences[1][0] == 100
+
+
+def test_held_out_states_leave_out_the_sentence_and_its_doubles(tmp_path):
+    sources = ["same", "same", *(f"s{i}" for i in range(98))]
+    snapshot = make_store(tmp_path / "s", clustered(100, 8), sources=sources)
+    _, excluded = held_out_states(snapshot, 100)
+    assert excluded[0].tolist() == [0, 1]
+    assert excluded[50].tolist() == [50]
+
+
+def test_a_saved_index_gives_the_same_neighbors(tmp_path):
+    snapshot = make_store(tmp_path / "s", clustered(2000, 16))
+    index = build_index(snapshot, "IVF32,PQ8x4fs", 4)
+    described = save_index(index, snapshot.folder / "index-1.faiss")
+    manifest = snapshot.manifest.changed(index=described)
+    manifest.save(snapshot.folder)
+    again = load_index(Snapshot.open(snapshot.folder))
+    queries = clustered(9, 16, 3).astype(np.float32)
+    np.testing.assert_array_equal(index.search(queries, 5)[1], again.search(queries, 5)[1])
+    (snapshot.folder / "index-1.faiss").write_bytes(b"broken")
+    with pytest.raises(StoreDamagedError, match="index-1.faiss"):
+        load_index(Snapshot.open(snapshot.folder))
+
+
+def test_small_stores_are_searched_exactly_and_large_ones_are_compressed():
+    assert choose_factory(30_000, 512) == "Flat"
+    assert choose_factory(30_001, 512).startswith("IVF")
+    assert choose_factory(10**6, 512) == "IVF4096,PQ64x4fs"
+    assert choose_factory(10**6, 1024).endswith("PQ128x4fs")
+    assert "PQ50x4fs" in choose_factory(10**6, 50)
+
+
+def test_an_index_that_faiss_does_not_know_is_refused(tmp_path):
+    snapshot = make_store(tmp_path / "s", clustered(100, 8))
+    for factory in ("Nonsense", "IVF1000,Flat", "IVF4,PQ7"):
+        with pytest.raises(SettingError):
+            build_index(snapshot, factory, 1)
+
+
+def test_an_empty_search_is_empty(tmp_path):
+    snapshot = make_store(tmp_path / "s", clustered(10, 8))
+    assert len(Retriever(snapshot).search(torch.zeros(0, 8), 4)) == 0
