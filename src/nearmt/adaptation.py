@@ -7,7 +7,7 @@ few are then decoded on the held-out sentences and the best BLEU wins, for vanil
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +223,8 @@ class Adapter:
         fixed = [self.settings.temperature] if self.settings.temperature else None
         ranked = rank_vanilla(train_part, self.settings.max_k, fixed)
         methods = [candidate.method for candidate in ranked[:_DECODED]]
-        methods += [method for method in _PAPER_VANILLA.values() if method not in methods]
+        papers = [replace(method, k=min(method.k, self.settings.max_k)) for method in _PAPER_VANILLA.values()]
+        methods += [method for method in papers if method not in methods]
         return [(method, vanilla_loss(select_part, method)) for method in methods]
 
     def _best(self, dev: DevSet, judge: list[int], candidates: Sequence[tuple[Method, float]]) -> Trial:

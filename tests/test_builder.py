@@ -1,0 +1,215 @@
+"""Building: in pieces equals at once, a kill loses only what was not committed, bad input leaves nothing."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy
+
+from nearmt.builder import Builder, BuildSettings, batches_by_length, partial_folder
+from nearmt.corpus import SentencePair
+from nearmt.errors import CorpusError, NearMTError, SettingError, StoreError, StoreMismatchError
+from nearmt.memory import Store, build
+from nearmt.store import Manifest, Snapshot
+from nearmt.translator import Translator
+
+SMALL = BuildSettings(segment_entries=400)
+
+
+@pytest.fixture
+def memory(tmp_path):
+    return toy.write_tsv(tmp_path / "memory.tsv", toy.sentences(120, 3))
+
+
+def built(memory, model, out, **options) -> Snapshot:
+    options.setdefault("train", False)
+    return build(memory, model=model, out=out, **options).snapshot()
+
+
+def assert_same_store(one: Snapshot, two: Snapshot) -> None:
+    np.testing.assert_array_equal(one.values, two.values)
+    np.testing.assert_array_equal(one.positions, two.positions)
+    np.testing.assert_array_equal(one.sentences["first_entry"], two.sentences["first_entry"])
+    assert list(one.texts()) == list(two.texts())
+    # Batches fall differently, so float32 sums may round differently: to float16's precision they agree.
+    np.testing.assert_allclose(one.keys.astype(float), two.keys.astype(float), atol=2e-2, rtol=2e-3)
+    np.testing.assert_allclose(one.probabilities.astype(float), two.probabilities.astype(float), atol=2e-3)
+
+
+def test_a_store_in_five_pieces_equals_one_made_at_once(memory, toy_model, tmp_path):
+    whole = built(memory, toy_model, tmp_path / "whole.store")
+    pieces = built(memory, toy_model, tmp_path / "pieces.store", settings=BuildSettings(segment_entries=200))
+    assert len(whole.manifest.segments) == 1
+    assert len(pieces.manifest.segments) >= 5
+    assert_same_store(whole, pieces)
+    files = []
+    lines = memory.read_text(encoding="utf-8").splitlines(keepends=True)
+    for number in range(5):
+        files.append(tmp_path / f"part{number}.tsv")
+        files[-1].write_text("".join(lines[number * 24 : (number + 1) * 24]), encoding="utf-8")
+    by_file = built(files, toy_model, tmp_path / "files.store")
+    np.testing.assert_array_equal(whole.values, by_file.values)
+    assert {pair.origin for pair in by_file.texts()} == {f"part{n}.tsv" for n in range(5)}
+
+
+def test_entries_are_the_models_own_states_and_tokens(memory, toy_model, tmp_path):
+    """Against one pair at a time, straight from the model."""
+    snapshot = built(memory, toy_model, tmp_path / "s.store")
+    for sentence in (0, 57, 119):
+        pair = snapshot.text(sentence)
+        (source,), (target,) = toy_model.tokenize_sources([pair.source]), toy_model.tokenize_targets([pair.target])
+        forced = toy_model.force_decode([source], [target])
+        first, end = snapshot.entry_range(sentence)
+        assert snapshot.values[first:end].tolist() == target
+        assert snapshot.positions[first:end].tolist() == list(range(len(target)))
+        np.testing.assert_allclose(snapshot.keys[first:end].astype(float), forced.states.numpy(), atol=2e-2, rtol=2e-3)
+        own = toy_model.project(forced.states).softmax(1).gather(1, forced.token_ids[:, None])[:, 0]
+        np.testing.assert_allclose(snapshot.probabilities[first:end].astype(float), own.numpy(), atol=2e-3)
+
+
+@pytest.mark.parametrize("kills", [1, 3])
+def test_a_build_killed_at_any_moment_goes_on_and_gives_the_same_store(memory, toy_model, client, tmp_path, kills):
+    expected = built(memory, toy_model, tmp_path / "expected.store", settings=SMALL)
+    out = tmp_path / "killed.store"
+    script = f"""
+import sys, time
+from nearmt.builder import BuildSettings
+import nearmt.builder as builder
+slow = builder.decode_segment
+def slower(*args):
+    time.sleep(0.3)
+    return slow(*args)
+builder.decode_segment = slower
+from nearmt.memory import build
+build({str(memory)!r}, model={str(client.model)!r}, out={str(out)!r}, train=False, resume={{resume}},
+      settings=BuildSettings(segment_entries=150))
+"""
+    manifest = partial_folder(out) / "manifest.json"
+    for number in range(kills):
+        seen = len(json.loads(manifest.read_text())["segments"]) if number else 0
+        worker = subprocess.Popen([sys.executable, "-c", script.replace("{resume}", str(number > 0))])
+        try:
+            deadline = time.monotonic() + 120
+            while time.monotonic() < deadline and worker.poll() is None:
+                if manifest.exists() and len(json.loads(manifest.read_text())["segments"]) > seen:
+                    break
+                time.sleep(0.02)
+        finally:
+            worker.kill()
+            worker.wait()
+    assert not out.exists()
+    with pytest.raises(StoreError, match="--resume"):
+        Translator(out, model=toy_model, method="base")
+    committed = len(json.loads(manifest.read_text())["segments"])
+    assert committed >= kills
+    resumed = built(memory, toy_model, out, settings=BuildSettings(segment_entries=150), resume=True)
+    assert_same_store(expected, resumed)
+    assert Store(out).verify().is_sound
+    assert not partial_folder(out).exists()
+
+
+def test_only_the_same_memory_and_model_may_go_on(memory, toy_model, tmp_path, monkeypatch):
+    out = tmp_path / "s.store"
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Builder, "build_index", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            built(memory, toy_model, out)
+    with pytest.raises(StoreError, match="--resume"):
+        built(memory, toy_model, out)
+    with pytest.raises(SettingError, match="float16"):
+        built(memory, toy_model, out, resume=True, settings=BuildSettings(key_type="float32"))
+    memory.write_text("anders\tother\n", encoding="utf-8")
+    with pytest.raises(SettingError, match="content changed"):
+        built(memory, toy_model, out, resume=True)
+    built(memory, toy_model, out, force=True)
+
+
+def test_what_is_dropped_is_counted_by_reason(toy_model, tmp_path):
+    long = " ".join(["tabelle"] * 80)
+    rows = [("die tabelle .", "the table ."), ("die tabelle .", "the table ."), ("", "x"), (long, "table"), ("a", "a")]
+    memory = toy.write_tsv(tmp_path / "m.tsv", rows)
+    snapshot = built(memory, toy_model, tmp_path / "s.store")
+    assert snapshot.manifest.build.dropped == {"duplicate": 1, "too long": 1, "empty": 1, "identical": 1}
+    assert len(snapshot.sentences) == 1
+
+
+def test_duplicates_are_known_across_segments(toy_model, tmp_path):
+    pairs = toy.sentences(40, 3)
+    memory = toy.write_tsv(tmp_path / "m.tsv", pairs + pairs)
+    snapshot = built(memory, toy_model, tmp_path / "s.store", settings=BuildSettings(segment_entries=100))
+    assert len(snapshot.sentences) == 40
+    assert snapshot.manifest.build.dropped == {"duplicate": 40}
+
+
+def test_bad_input_leaves_nothing_behind_and_an_old_store_as_it_was(toy_model, client, tmp_path):
+    out = tmp_path / "s.store"
+    good = toy.write_tsv(tmp_path / "good.tsv", toy.sentences(30, 3))
+    bad = tmp_path / "bad.tsv"
+    bad.write_text(good.read_text(encoding="utf-8") + "no tab here\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match="31"):
+        built(bad, toy_model, out)
+    assert list(tmp_path.glob("*.store*")) == []
+    before = built(good, toy_model, out)
+    with pytest.raises(StoreError, match="--force"):
+        built(good, toy_model, out)
+    with pytest.raises(CorpusError):
+        built(bad, toy_model, out, force=True)
+    assert Manifest.load(out) == before.manifest
+    assert Store(out).verify().is_sound
+
+
+def test_what_is_not_a_store_is_never_overwritten(memory, toy_model, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("years of work")
+    with pytest.raises(StoreError, match="not a nearmt store"):
+        built(memory, toy_model, tmp_path / "thesis", force=True)
+    assert (tmp_path / "thesis" / "chapter").exists()
+
+
+def test_a_store_refuses_another_model_naming_both(client, tmp_path, shared_folder):
+    from tiny_models import make_marian
+
+    make_marian(tmp_path / "other")
+    with pytest.raises(StoreMismatchError, match=r"toy-model.*other"):
+        Translator(client.store, model=str(tmp_path / "other"))
+
+
+def test_an_empty_memory_is_one_sentence(toy_model, tmp_path):
+    (tmp_path / "m.tsv").write_text("a\ta\n")
+    with pytest.raises(CorpusError, match=r"no usable pair in m\.tsv \(1 identical\)"):
+        built(tmp_path / "m.tsv", toy_model, tmp_path / "s.store")
+    with pytest.raises(NearMTError):
+        built(tmp_path / "missing.tsv", toy_model, tmp_path / "s.store")
+
+
+def test_batches_hold_every_sentence_once_within_the_budget():
+    sources = [[1] * (1 + i % 7) for i in range(50)]
+    targets = [[1] * (1 + i % 11) for i in range(50)]
+    batches = list(batches_by_length(sources, targets, 40))
+    assert sorted(row for batch in batches for row in batch.rows) == list(range(50))
+    for batch in batches:
+        assert len(batch.rows) * max(len(x) for x in batch.sources + batch.targets) <= 40
+
+
+def test_pairs_keep_their_unit_origin_and_date(toy_model, tmp_path):
+    path = tmp_path / "m.jsonl"
+    row = {"source": "die tabelle .", "target": "the table .", "unit_id": "u7", "origin": "client", "changed_at": "2024-05-01T12:00:00Z"}  # fmt: skip
+    path.write_text(json.dumps(row) + "\n")
+    (pair,) = built(path, toy_model, tmp_path / "s.store").texts()
+    assert pair == SentencePair("die tabelle .", "the table .", "u7", "client", "2024-05-01T12:00:00Z")
+
+
+def test_keys_may_be_kept_in_full_precision(memory, toy_model, tmp_path):
+    snapshot = built(memory, toy_model, tmp_path / "s.store", settings=BuildSettings(key_type="float32"))
+    assert snapshot.keys.dtype == np.float32
+    assert Path(snapshot.folder / "data-000001" / "keys.float32").exists()
+    with pytest.raises(SettingError, match="int4"):
+        BuildSettings(key_type="int4")

@@ -1,0 +1,153 @@
+"""Meta-k: the network as designed, and that it learns whom to trust."""
+
+import pytest
+import torch
+
+from nearmt.errors import SettingError, StoreDamagedError
+from nearmt.metak import MetaK, NeighborCache, TrainingSettings, rank_vanilla, temperatures, train_metak
+from nearmt.metak.training import distance_scale, likelihood_table
+from nearmt.metak.tuning import vanilla_loss
+from nearmt.mixture import Vanilla, mix
+from nearmt.neighbors import Neighbors
+
+VOCABULARY = 20
+
+
+def make_cache(num_tokens: int = 1500, max_k: int = 8, trust: str = "distance", seed: int = 1) -> NeighborCache:
+    """Near neighbours are right and far ones wrong (`distance`), or all are noise (`noise`)."""
+    torch.manual_seed(seed)
+    is_near = torch.rand(num_tokens) < 0.4
+    distances = torch.where(is_near[:, None], 5.0, 200.0) + torch.rand(num_tokens, max_k).cumsum(1)
+    gold = torch.randint(0, VOCABULARY, (num_tokens,))
+    noise = torch.randint(0, VOCABULARY, (num_tokens, max_k))
+    tokens = torch.where(is_near[:, None], gold[:, None], noise) if trust == "distance" else noise
+    ids = torch.arange(num_tokens * max_k).view(num_tokens, max_k)
+    neighbors = Neighbors(distances, tokens, ids, torch.ones(num_tokens, max_k, dtype=torch.bool))
+    own = torch.full((num_tokens,), 0.3)
+    zeros = torch.zeros(num_tokens)
+    sentences = torch.arange(num_tokens) // 10
+    return NeighborCache(
+        neighbors, gold, sentences, zeros, own, torch.zeros(num_tokens, max_k), own, zeros, torch.zeros(num_tokens, 4)
+    )
+
+
+QUICK = TrainingSettings(steps=1500, first_check=100, learning_rate=3e-3)
+
+
+def test_the_network_has_the_papers_number_of_parameters():
+    assert sum(p.numel() for p in MetaK(32, 10.0).parameters()) == 2311
+
+
+def test_the_first_layer_is_initialised_block_by_block():
+    torch.manual_seed(1)
+    weight = MetaK(32, 10.0, hidden=512).layers[0].weight
+    by_hand = (2 / (32 + 512)) ** 0.5  # xavier-normal of one block
+    assert weight[:, :32].std().item() == pytest.approx(0.01 * by_hand, rel=0.05)
+    assert weight[:, 32:].std().item() == pytest.approx(0.1 * by_hand, rel=0.05)
+
+
+def test_it_learns_to_trust_near_neighbors_and_not_far_ones():
+    train, held = make_cache().split(range(30))
+    trained = train_metak(train, held, max_k=8, temperature=10.0, settings=QUICK)
+    assert trained.loss < trained.base_loss - 0.3
+    shares = trained.network.weigh(held.neighbors).nmt_share
+    is_near = held.neighbors.squared_distances[:, 0] < 50
+    assert shares[is_near].mean() < 0.1
+    assert shares[~is_near].mean() > 0.8
+
+
+def test_it_learns_to_distrust_noise():
+    train, held = make_cache(trust="noise").split(range(30))
+    trained = train_metak(train, held, max_k=8, temperature=10.0, settings=QUICK)
+    assert trained.loss == pytest.approx(trained.base_loss, abs=0.02)
+    assert trained.network.weigh(held.neighbors).nmt_share.mean() > 0.9
+
+
+def test_its_loss_is_the_likelihood_of_what_it_mixes():
+    """The shortcut that training takes agrees with mixing whole distributions."""
+    train, held = make_cache().split(range(30))
+    trained = train_metak(train, held, max_k=8, temperature=10.0, settings=QUICK)
+    rows = len(held)
+    own = torch.full((rows, VOCABULARY), 0.7 / (VOCABULARY - 1))
+    own[torch.arange(rows), held.gold] = 0.3
+    mixed = mix(own.log(), trained.network.weigh(held.neighbors), held.neighbors.token_ids)
+    loss = -mixed[torch.arange(rows), held.gold].mean().item()
+    assert loss == pytest.approx(trained.loss, abs=1e-5)
+    assert mixed.exp().sum(1).allclose(torch.ones(rows), atol=1e-5)
+
+
+def test_whole_sentences_are_held_out():
+    train, held = make_cache().split([3, 7])
+    assert set(held.sentence_ids.tolist()) == {3, 7}
+    assert not {3, 7} & set(train.sentence_ids.tolist())
+    assert len(train) + len(held) == 1500
+
+
+def test_the_same_seed_gives_the_same_network():
+    train, held = make_cache().split(range(30))
+    one, two = (train_metak(train, held, max_k=8, temperature=10.0, settings=QUICK) for _ in range(2))
+    for first, second in zip(one.network.parameters(), two.network.parameters(), strict=True):
+        assert torch.equal(first, second)
+
+
+def test_distance_features_are_scaled_to_a_median_of_100_unless_raw():
+    cache = make_cache()
+    scale = distance_scale(cache)
+    assert (cache.neighbors.squared_distances[:, -1] * scale).median().item() == pytest.approx(100)
+    assert distance_scale(cache, raw=True) == 1
+
+
+@pytest.mark.parametrize("features", [("distances",), ("counts",), ("distances", "counts")])
+def test_a_saved_network_is_the_same_network(tmp_path, features):
+    network = MetaK(8, 7.5, hidden=4, distance_scale=0.25, features=features)
+    (tmp_path / "metak.safetensors").write_bytes(network.to_bytes())
+    again = MetaK.load(tmp_path / "metak.safetensors")
+    assert again.settings == network.settings
+    neighbors = make_cache().neighbors
+    assert torch.equal(again.weigh(neighbors).neighbor_weights, network.weigh(neighbors).neighbor_weights)
+
+
+def test_a_broken_network_file_is_named(tmp_path):
+    for content in (b"", b"12345678", MetaK(4, 1.0).to_bytes()[:-3]):
+        (tmp_path / "metak.safetensors").write_bytes(content)
+        with pytest.raises(StoreDamagedError, match="metak"):
+            MetaK.load(tmp_path / "metak.safetensors")
+
+
+def test_nothing_found_counts_as_the_model_alone_in_training():
+    cache = make_cache()
+    nothing = torch.zeros_like(cache.neighbors.found)
+    neighbors = Neighbors(*[getattr(cache.neighbors, n) for n in ("squared_distances", "token_ids", "entry_ids")], nothing)
+    table = likelihood_table(NeighborCache(**{**vars(cache), "neighbors": neighbors}), (0, 1, 8), 10.0)
+    assert table.exp().allclose(torch.full_like(table, 0.3))
+
+
+def test_vanilla_is_ranked_by_likelihood():
+    cache = make_cache()
+    ranked = rank_vanilla(cache, 8)
+    losses = [candidate.loss for candidate in ranked]
+    assert losses == sorted(losses)
+    assert {10.0, 100.0} <= {candidate.method.temperature for candidate in ranked}
+    assert {candidate.method.k for candidate in ranked} == {1, 2, 4, 8}
+    best = ranked[0]
+    assert vanilla_loss(cache, best.method) == pytest.approx(best.loss, abs=1e-6)
+    assert best.loss < vanilla_loss(cache, Vanilla(1, 10.0, 0.1))
+
+
+def test_temperatures_follow_the_scale_of_the_states():
+    cache = make_cache()
+    median = cache.neighbors.squared_distances[:, 0].median().item()
+    tried = temperatures(cache)
+    assert {10.0, 100.0} <= set(tried)
+    assert any(abs(t - 2 * median) < 0.01 * median for t in tried)
+    assert len(tried) == 8
+
+
+def test_settings_that_make_no_sense_are_refused():
+    with pytest.raises(SettingError):
+        MetaK(8, 0.0)
+    with pytest.raises(SettingError):
+        MetaK(8, 1.0, features=("colour",))
+    cache = make_cache(20)
+    with pytest.raises(SettingError, match="too few"):
+        train_metak(cache, cache.split([])[1], max_k=8, temperature=1.0)
