@@ -20,13 +20,16 @@ NOUNS = {
     "tabelle": "table", "zelle": "cell", "blatt": "leaf", "seite": "side", "zeile": "row", "datei": "file",
     "fenster": "window", "knopf": "button", "feld": "field", "ordner": "folder", "bild": "picture", "wort": "word",
     "drucker": "printer", "farbe": "color", "linie": "line", "punkt": "point", "form": "shape", "text": "text",
+    "kalkulation": "spreadsheet", "laken": "sheet", "buchseite": "page", "steuerung": "control", "abbild": "image",
+    "verzeichnis": "directory",
 }  # fmt: skip
 VERBS = {"öffnet": "opens", "schließt": "closes", "löscht": "deletes", "kopiert": "copies", "druckt": "prints",
          "zeigt": "shows", "sucht": "seeks", "findet": "finds"}  # fmt: skip
 ADJECTIVES = {"neue": "new", "alte": "old", "große": "big", "kleine": "small", "rote": "red", "leere": "empty"}
-# What the client calls things.
+# What the client calls things: words the model knows, but not for these.
 CLIENT = {"tabelle": "spreadsheet", "blatt": "sheet", "seite": "page", "knopf": "control", "bild": "image", "ordner": "directory"}  # fmt: skip
 EOS, UNKNOWN, PAD = 0, 1, 2
+QUICK_OPTIONS = ["--max-k", "16"]
 
 
 def sentences(count: int, seed: int, nouns: dict[str, str] | None = None) -> list[tuple[str, str]]:
@@ -52,11 +55,9 @@ def train_model(folder: Path, steps: int = 600, seed: int = 1) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     general = sentences(4000, seed)
     text = folder / "text.txt"
-    # The client's words are in the vocabulary, as they would be in a large model's, but not in the training data.
-    words = [" ".join(CLIENT.values())] * 200
-    text.write_text("\n".join([line for pair in general for line in pair] + words) + "\n", encoding="utf-8")
+    text.write_text("".join(f"{source}\n{target}\n" for source, target in general), encoding="utf-8")
     sentencepiece.SentencePieceTrainer.train(
-        input=str(text), model_prefix=str(folder / "pieces"), vocab_size=150, hard_vocab_limit=False, eos_id=EOS,
+        input=str(text), model_prefix=str(folder / "pieces"), vocab_size=200, hard_vocab_limit=False, eos_id=EOS,
         unk_id=UNKNOWN, pad_id=PAD, bos_id=-1, pad_piece="<pad>", minloglevel=2,
     )  # fmt: skip
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "pieces.model"))
@@ -128,7 +129,18 @@ def main() -> None:
     store = str(folder / "client.store")
     example = test.read_text(encoding="utf-8").split("\t")[0]
     for command in (
-        ["build", str(memory), "--model", str(folder / "model"), "--out", store, "--dev", str(dev), "--force"],
+        [
+            "build",
+            str(memory),
+            "--model",
+            str(folder / "model"),
+            "--out",
+            store,
+            "--dev",
+            str(dev),
+            "--force",
+            *QUICK_OPTIONS,
+        ],
         ["evaluate", store, str(test)],
         ["explain", store, example],
     ):

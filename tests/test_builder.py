@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import toy
 
-from nearmt.builder import Builder, BuildSettings, batches_by_length, partial_folder
+from nearmt.builder import Builder, BuildSettings, partial_folder
 from nearmt.corpus import SentencePair
 from nearmt.errors import CorpusError, NearMTError, SettingError, StoreError, StoreMismatchError
+from nearmt.harvest import batches_by_length
 from nearmt.memory import Store, build
 from nearmt.store import Manifest, Snapshot
 from nearmt.translator import Translator
@@ -80,9 +81,9 @@ import sys, time
 from nearmt.builder import BuildSettings
 import nearmt.builder as builder
 slow = builder.decode_segment
-def slower(*args):
+def slower(*args, **options):
     time.sleep(0.3)
-    return slow(*args)
+    return slow(*args, **options)
 builder.decode_segment = slower
 from nearmt.memory import build
 build({str(memory)!r}, model={str(client.model)!r}, out={str(out)!r}, train=False, resume={{resume}},
@@ -201,7 +202,13 @@ def test_batches_hold_every_sentence_once_within_the_budget():
 
 def test_pairs_keep_their_unit_origin_and_date(toy_model, tmp_path):
     path = tmp_path / "m.jsonl"
-    row = {"source": "die tabelle .", "target": "the table .", "unit_id": "u7", "origin": "client", "changed_at": "2024-05-01T12:00:00Z"}  # fmt: skip
+    row = {
+        "source": "die tabelle .",
+        "target": "the table .",
+        "unit_id": "u7",
+        "origin": "client",
+        "changed_at": "2024-05-01T12:00:00Z",
+    }
     path.write_text(json.dumps(row) + "\n")
     (pair,) = built(path, toy_model, tmp_path / "s.store").texts()
     assert pair == SentencePair("die tabelle .", "the table .", "u7", "client", "2024-05-01T12:00:00Z")

@@ -134,7 +134,7 @@ def test_a_saved_index_gives_the_same_neighbors(tmp_path):
     queries = clustered(9, 16, 3).astype(np.float32)
     np.testing.assert_array_equal(index.search(queries, 5)[1], again.search(queries, 5)[1])
     (snapshot.folder / "index-1.faiss").write_bytes(b"broken")
-    with pytest.raises(StoreDamagedError, match="index-1.faiss"):
+    with pytest.raises(StoreDamagedError, match=r"index-1\.faiss"):
         load_index(Snapshot.open(snapshot.folder))
 
 

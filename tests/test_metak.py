@@ -117,7 +117,9 @@ def test_a_broken_network_file_is_named(tmp_path):
 def test_nothing_found_counts_as_the_model_alone_in_training():
     cache = make_cache()
     nothing = torch.zeros_like(cache.neighbors.found)
-    neighbors = Neighbors(*[getattr(cache.neighbors, n) for n in ("squared_distances", "token_ids", "entry_ids")], nothing)
+    neighbors = Neighbors(
+        *[getattr(cache.neighbors, n) for n in ("squared_distances", "token_ids", "entry_ids")], nothing
+    )
     table = likelihood_table(NeighborCache(**{**vars(cache), "neighbors": neighbors}), (0, 1, 8), 10.0)
     assert table.exp().allclose(torch.full_like(table, 0.3))
 

@@ -1,5 +1,6 @@
 """The store on disk: what is written is read, a crash loses nothing, damage is seen and named."""
 
+import errno
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ from nearmt.store import (
     Snapshot,
     TextLookup,
     append_segment,
+    storage_errors,
     verify,
     write_lock,
 )
@@ -157,7 +159,7 @@ def test_a_later_format_is_refused_with_both_numbers(folder):
     content = json.loads((folder / "manifest.json").read_text())
     content["format"] = 99
     (folder / "manifest.json").write_text(json.dumps(content))
-    with pytest.raises(StoreError, match="format 99.*format 1"):
+    with pytest.raises(StoreError, match=r"format 99.*format 1"):
         Snapshot.open(folder)
 
 
@@ -178,7 +180,20 @@ def test_one_writer_at_a_time_and_a_dead_one_does_not_hold_the_lock(folder):
         pass
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="limits are set by POSIX means")
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (errno.EACCES, "no permission to write there"),
+        (errno.EROFS, "no permission to write there"),
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EIO, "input/output error"),
+    ],
+)
+def test_what_the_disk_refuses_is_said_in_one_sentence(tmp_path, code, sentence):
+    with pytest.raises(StoreError, match=f"x.bin: {sentence}"), storage_errors(tmp_path):
+        raise OSError(code, os.strerror(code), "x.bin")
+
+
 def test_a_full_disk_is_one_sentence_and_the_store_stays(folder):
     """A limit on the size of files stands in for a full disk: writes fail half-way."""
     script = """

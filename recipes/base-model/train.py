@@ -75,11 +75,11 @@ def prepare(work: Path, specifications: list[Specification]) -> None:
     for name, pairs in sets:
         arrays = {}
         for side, texts in (("source", [p[0] for p in pairs]), ("target", [p[1] for p in pairs])):
-            rows = [ids[:LONGEST] + [EOS] for ids in pieces.encode(texts, num_threads=2)]
+            rows = [[*ids[:LONGEST], EOS] for ids in pieces.encode(texts, num_threads=2)]
             arrays[side] = np.concatenate([np.array(r, dtype=np.int16) for r in rows])
             arrays[f"{side}_ends"] = np.cumsum([len(r) for r in rows])
         np.savez(work / f"{name}.part.npz", **arrays)
-        os.replace(work / f"{name}.part.npz", work / f"{name}.npz")
+        (work / f"{name}.part.npz").replace(work / f"{name}.npz")
         print(f"{name}: {len(pairs)} pairs, {len(arrays['target'])} target tokens", flush=True)
 
 
@@ -138,7 +138,9 @@ class Muon:
         if self.world > 1:
             flat = torch.cat([u.reshape(-1) for u in updates])
             dist.all_reduce(flat)
-            updates = [part.view_as(u) for part, u in zip(flat.split([u.numel() for u in updates]), updates, strict=True)]
+            updates = [
+                part.view_as(u) for part, u in zip(flat.split([u.numel() for u in updates]), updates, strict=True)
+            ]
         for p, update in zip(self.matrices, updates, strict=True):
             p.mul_(1 - 0.01 * rate).sub_(update, alpha=rate)
 
@@ -175,7 +177,7 @@ class Trainer:
             state = {"model": self.model.state_dict(), "adam": self.adam.state_dict(), "momenta": self.muon.momenta,
                      "average": self.average, "step": self.step, "tokens": self.tokens}  # fmt: skip
             torch.save(state, self.work / "checkpoint.tmp")
-            os.replace(self.work / "checkpoint.tmp", self.work / "checkpoint.pt")
+            (self.work / "checkpoint.tmp").replace(self.work / "checkpoint.pt")
 
     def loss(self, corpus_rows: list[tuple[Corpus, int]]) -> tuple[torch.Tensor, int]:
         source = padded([c.row("source", i) for c, i in corpus_rows])
@@ -333,6 +335,7 @@ def main() -> None:
         mp.spawn(work_process, (args,), nprocs=args.processes)
     else:
         work_process(0, args)
+    return None
 
 
 if __name__ == "__main__":

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearmt.builder import batches_by_length
 from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder, DecodingSettings
-from nearmt.errors import SettingError, StoreMismatchError
+from nearmt.errors import SettingError
+from nearmt.harvest import batches_by_length
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, rank_vanilla, temperatures, train_metak
 from nearmt.metak.training import TrainedMetaK
 from nearmt.metak.tuning import vanilla_loss
+from nearmt.methods import retrieval_signature
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.progress import Progress, silent
 from nearmt.recall import measure_recall
@@ -256,17 +257,6 @@ def _settings_dict(settings: AdaptationSettings) -> dict[str, Any]:
     return content
 
 
-def retrieval_signature(retriever: Retriever) -> dict[str, Any]:
-    """What the distances that Meta-k saw depend on."""
-    described = retriever.snapshot.manifest.index or {}
-    return {
-        "index": described.get("factory", "Flat"),
-        "num_probes": described.get("num_probes", 1),
-        "reranked": retriever.reranked,
-        "keys": retriever.snapshot.manifest.key_type,
-    }
-
-
 def commit_adaptation(folder: Path, network: MetaK, described: dict[str, Any]) -> Manifest:
     """Write the network beside the old one, then let the manifest name it."""
     with write_lock(folder):
@@ -280,52 +270,3 @@ def commit_adaptation(folder: Path, network: MetaK, described: dict[str, Any]) -
         for stale in old:
             (folder / stale).unlink(missing_ok=True)
         return changed
-
-
-METHODS = ("adaptive", "vanilla", "uniform", "base")
-
-
-@dataclass(frozen=True)
-class MethodRequest:
-    """A method by name; what is None comes from what the store learned."""
-
-    name: str = "adaptive"
-    k: int | None = None
-    temperature: float | None = None
-    knn_share: float | None = None
-
-
-def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever) -> Method | None:
-    """The method asked for, with the store's own settings where none are given. None is the plain model."""
-    if request.name not in METHODS:
-        raise SettingError(f"the method must be one of {', '.join(METHODS)}, not {request.name}")
-    if request.name == "base":
-        return None
-    learned = snapshot.manifest.adaptation
-    folder = snapshot.folder
-    if request.name == "adaptive":
-        if learned is None:
-            raise SettingError(
-                f"{folder} has no trained Meta-k: run nearmt train {folder}, or ask for --method vanilla "
-                "with --k, --temperature and --share"
-            )
-        if learned["retrieval"] != retrieval_signature(retriever):
-            raise StoreMismatchError(
-                f"{folder}: Meta-k was trained with {learned['retrieval']} and the store now searches with "
-                f"{retrieval_signature(retriever)}: run nearmt train {folder}"
-            )
-        if request.k is not None or request.temperature is not None or request.knn_share is not None:
-            raise SettingError("adaptive chooses k and share itself: --k, --temperature and --share are for the others")
-        (name,) = learned["files"]
-        return MetaK.load(folder / name)
-    stored: dict[str, Any] = (learned or {}).get(request.name, {})
-    max_k = request.k or stored.get("k") or stored.get("max_k")
-    temperature = request.temperature or stored.get("temperature")
-    if request.name == "uniform":
-        if max_k is None or temperature is None:
-            raise SettingError(f"{folder} is not trained, so uniform needs --k and --temperature")
-        return Uniform(int(max_k), float(temperature))
-    share = request.knn_share if request.knn_share is not None else stored.get("knn_share")
-    if max_k is None or temperature is None or share is None:
-        raise SettingError(f"{folder} is not trained, so vanilla needs --k, --temperature and --share")
-    return Vanilla(int(max_k), float(temperature), float(share))

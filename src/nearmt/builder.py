@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
+from nearmt.compatibility import check_model, model_description
 from nearmt.corpus import DropCounts, SentencePair, read_pairs
-from nearmt.errors import CorpusError, ModelError, SettingError, StoreError, StoreMismatchError
+from nearmt.errors import CorpusError, SettingError, StoreError
+from nearmt.harvest import decode_segment
 from nearmt.index.faiss_index import build_index, choose_factory, save_index
 from nearmt.progress import Progress, silent
 from nearmt.recall import held_out_states, measure_recall
@@ -24,7 +25,6 @@ from nearmt.store import (
     BuildProgress,
     Languages,
     Manifest,
-    SegmentData,
     Snapshot,
     append_segment,
     pair_hash,
@@ -34,7 +34,6 @@ from nearmt.store import (
 )
 
 _READ_PAIRS = 1024
-_PROJECTED_ROWS = 512
 _RECALL_QUERIES = 512
 
 
@@ -54,71 +53,6 @@ class BuildSettings:
     def __post_init__(self) -> None:
         if self.key_type not in KEY_TYPES:
             raise SettingError(f"keys can be {' or '.join(KEY_TYPES)}, not {self.key_type}")
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Sentences of like length that are decoded together."""
-
-    rows: list[int]  # indices into the segment
-    sources: list[list[int]]
-    targets: list[list[int]]
-
-
-def batches_by_length(sources: Sequence[list[int]], targets: Sequence[list[int]], batch_tokens: int) -> Iterator[Batch]:
-    """Group sentences of like length, so that little is padded."""
-    order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
-    rows: list[int] = []
-    width = 0
-    for i in order:
-        wider = max(width, len(sources[i]), len(targets[i]))
-        if rows and wider * (len(rows) + 1) > batch_tokens:
-            yield Batch(rows, [sources[r] for r in rows], [targets[r] for r in rows])
-            rows, wider = [], max(len(sources[i]), len(targets[i]))
-        rows.append(i)
-        width = wider
-    if rows:
-        yield Batch(rows, [sources[r] for r in rows], [targets[r] for r in rows])
-
-
-def gold_probabilities(model: Seq2Seq, states: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
-    """p_NMT of each row's token, a few rows at a time: the vocabulary is wide."""
-    parts = []
-    for start in range(0, len(states), _PROJECTED_ROWS):
-        logits = model.project(states[start : start + _PROJECTED_ROWS])
-        tokens = token_ids[start : start + _PROJECTED_ROWS].unsqueeze(1)
-        parts.append((logits.gather(1, tokens).squeeze(1) - logits.logsumexp(dim=1)).exp())
-    return torch.cat(parts) if parts else torch.zeros(0)
-
-
-def decode_segment(
-    model: Seq2Seq,
-    pairs: Sequence[SentencePair],
-    sources: Sequence[list[int]],
-    targets: Sequence[list[int]],
-    settings: BuildSettings,
-) -> SegmentData:
-    """Force-decode sentences and lay their entries out in the sentences' order."""
-    counts = np.array([len(model.kept_positions(target)) for target in targets], dtype=np.int64)
-    starts = np.cumsum(counts) - counts
-    total = int(counts.sum())
-    keys = np.zeros((total, model.width), KEY_TYPES[settings.key_type])
-    values, positions = np.zeros(total, np.int32), np.zeros(total, np.uint16)
-    probabilities = np.zeros(total, np.float16)
-    for batch in batches_by_length(sources, targets, settings.batch_tokens):
-        forced = model.force_decode(batch.sources, batch.targets)
-        rows = np.array(batch.rows)[forced.rows.cpu().numpy()]
-        # Entries of one row stand together and in order: count within the row from where the row begins.
-        first_of_row = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
-        within = np.arange(len(rows)) - np.repeat(first_of_row, np.diff(np.r_[first_of_row, len(rows)]))
-        at = starts[rows] + within
-        states = forced.states.cpu()
-        keys[at] = states.to(torch.float16 if settings.key_type == "float16" else torch.float32).numpy()
-        values[at], positions[at] = forced.token_ids.cpu().numpy(), forced.positions.cpu().numpy()
-        probabilities[at] = gold_probabilities(model, forced.states, forced.token_ids).cpu().numpy()
-    if not np.isfinite(keys).all():
-        raise ModelError("this model's states do not fit 16-bit floats: build with --keys float32")
-    return SegmentData(pairs, counts, keys, values, probabilities, positions)
 
 
 def describe_inputs(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
@@ -195,7 +129,14 @@ class Builder:
             for segment in self._segments(pairs, known, own):
                 pairs_read += segment.pairs_read
                 if segment.pairs:
-                    data = decode_segment(self.model, segment.pairs, segment.sources, segment.targets, self.settings)
+                    data = decode_segment(
+                        self.model,
+                        segment.pairs,
+                        segment.sources,
+                        segment.targets,
+                        key_type=self.settings.key_type,
+                        batch_tokens=self.settings.batch_tokens,
+                    )
                     appended = append_segment(self.folder, manifest, data)
                     manifest = replace(manifest, segments=(*manifest.segments, appended))
                 progress = replace(manifest.build, pairs_read=pairs_read, dropped=dict(own))
@@ -289,30 +230,6 @@ def _contains(ordered: np.ndarray, value: int) -> bool:
 
 def _names(inputs: Sequence[dict[str, Any]]) -> str:
     return ", ".join("standard input" if item["name"] == "-" else str(item["name"]) for item in inputs)
-
-
-def model_description(model: Seq2Seq) -> dict[str, Any]:
-    """What a manifest says of the model: enough to load it again and to refuse another."""
-    return {**model.identity.as_dict(), "source_prefix": model.source_prefix, "engine": "torch"}
-
-
-def check_model(manifest: Manifest, model: Seq2Seq, folder: Path) -> None:
-    """Refuse a model, tokenizer, layer or language pair other than the store's own, naming both."""
-    stored, given = manifest.model, model_description(model)
-    for part, what in (("weights", "weights"), ("tokenizer", "tokenizer"), ("key_layer", "key layer"),
-                       ("width", "width"), ("source_prefix", "source prefix")):  # fmt: skip
-        if stored.get(part) != given[part]:
-            raise StoreMismatchError(
-                f"{folder} was built with {stored['name']} ({what} {_short(stored.get(part))}) and cannot be used "
-                f"with {given['name']} ({what} {_short(given[part])})"
-            )
-    pair = Languages(model.source_lang, model.target_lang)
-    if pair != manifest.languages:
-        raise StoreMismatchError(f"{folder} translates {manifest.languages}, and the model was loaded for {pair}")
-
-
-def _short(value: object) -> str:
-    return str(value)[:12]
 
 
 def publish(partial: Path, out: Path) -> None:

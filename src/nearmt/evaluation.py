@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nearmt.adaptation import METHODS, MethodRequest, make_method
 from nearmt.corpus import SentencePair
 from nearmt.errors import SettingError
 from nearmt.evidence import share_not_first_choice
 from nearmt.metak import MetaK
+from nearmt.methods import METHODS, MethodRequest, make_method
 from nearmt.mixture import Method
 from nearmt.progress import Progress, silent
 from nearmt.scores import Comparison, Leakage, compare, leakage

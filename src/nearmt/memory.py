@@ -14,7 +14,7 @@ from nearmt.adaptation import (
     dev_from_pairs,
 )
 from nearmt.builder import Builder, BuildSettings, partial_folder, publish, refuse_foreign
-from nearmt.builder import check_model as _check_model
+from nearmt.compatibility import check_model
 from nearmt.corpus import DropCounts, SentencePair, read_pairs
 from nearmt.errors import CorpusError, SettingError, StoreError
 from nearmt.progress import Progress, silent
@@ -58,7 +58,7 @@ class Store:
         """Learn how far to trust this memory, from a dev set or, without one, from the memory itself."""
         snapshot = self.snapshot()
         loaded = model if isinstance(model, Seq2Seq) else load_model(snapshot.manifest, model)
-        _check_model(snapshot.manifest, loaded, self.folder)
+        check_model(snapshot.manifest, loaded, self.folder)
         return _train(self.folder, snapshot, loaded, dev, settings or AdaptationSettings(), format, progress)
 
     def info(self) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from nearmt.adaptation import MethodRequest, make_method
 from nearmt.beam import Hypothesis
-from nearmt.builder import check_model, partial_folder
+from nearmt.builder import partial_folder
+from nearmt.compatibility import check_model
 from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.errors import StoreError
 from nearmt.evidence import TokenEvidence, explain_tokens
+from nearmt.methods import MethodRequest, make_method
 from nearmt.mixture import Method
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq

@@ -58,7 +58,7 @@ class _LineReporter:
 def say(text: str, quiet: bool = False) -> None:
     """A remark to the user, on standard error."""
     if not quiet:
-        errors.print(text, markup=False)
+        errors.print(text, markup=False, soft_wrap=True)
 
 
 def print_json(content: Any) -> None:

@@ -1,0 +1,40 @@
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help test demo lint types tests format clean
+
+help:
+	@echo "make demo   set up, then build, train, compare and explain on a small example"
+	@echo "make test   set up, then lint, check types and run the tests: what CI runs"
+	@echo "make format put the code into its form"
+
+# torch comes first and by its exact version, so that nothing else chooses another build of it.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fsmt]'
+	@touch $(READY)
+
+demo: $(READY)
+	$(RUN)/python examples/toy.py demo-output
+
+test: lint types tests
+
+lint: $(READY)
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+
+types: $(READY)
+	$(RUN)/mypy
+
+tests: $(READY)
+	$(RUN)/pytest -n 2
+
+format: $(READY)
+	$(RUN)/ruff check --fix .
+	$(RUN)/ruff format .
+
+clean:
+	rm -rf $(VENV) demo-output build dist

@@ -1,0 +1,5 @@
+"""`python -m nearmt` is `nearmt`."""
+
+from nearmt.cli import main
+
+main()

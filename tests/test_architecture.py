@@ -1,0 +1,69 @@
+"""The house rules that a reader relies on: which room may know which, and what is public."""
+
+import ast
+from pathlib import Path
+
+import nearmt
+
+SOURCE = Path(nearmt.__file__).parent
+# From the ground up: a room may import itself and whatever stands before it.
+ORDER = [
+    "errors", "progress", "neighbors", "corpus", "store", "mixture", "metak", "seq2seq", "beam", "index", "retriever",
+    "scores", "recall", "compatibility", "harvest", "builder", "methods", "decoder", "evidence", "adaptation",
+    "translator", "evaluation", "memory", "cli", "__main__",
+]  # fmt: skip
+ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "lxml": {"corpus"}, "polib": {"corpus"},
+              "typer": {"cli"}, "rich": {"cli"}, "sacrebleu": {"scores"}, "safetensors": {"metak"}}  # fmt: skip
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names if node.module == "nearmt"}
+    return found
+
+
+def files() -> list[Path]:
+    return [path for path in SOURCE.rglob("*.py") if room_of(path) != "__init__"]
+
+
+def test_imports_point_downward_only():
+    assert {room_of(path) for path in files()} == set(ORDER)
+    for path in files():
+        room = room_of(path)
+        for name in imports_of(path):
+            parts = name.split(".")
+            if parts[0] == "nearmt" and len(parts) > 1 and parts[1] in ORDER:
+                assert ORDER.index(parts[1]) <= ORDER.index(room), f"{room} imports {parts[1]}"
+
+
+def test_each_library_is_known_to_its_room_only():
+    for path in files():
+        for name in imports_of(path):
+            allowed = ONLY_THERE.get(name.split(".")[0])
+            assert allowed is None or room_of(path) in allowed, f"{path} imports {name}"
+
+
+def test_public_names_are_there_and_listed():
+    assert nearmt.__all__ == sorted(nearmt.__all__)
+    for name in nearmt.__all__:
+        assert getattr(nearmt, name) is not None
+    assert set(nearmt._ROOMS) <= set(nearmt.__all__)
+
+
+def test_files_stay_readable():
+    long = {path.name: count for path in files() if (count := len(path.read_text().splitlines())) > 300}
+    assert not long
+
+
+def test_every_room_says_what_it_is_for():
+    for path in files():
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path

@@ -1,0 +1,227 @@
+"""The command line as a user meets it: output on standard output, one sentence on errors, exit codes that mean it."""
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import toy
+
+from nearmt.cli import main
+
+
+@pytest.fixture
+def nearmt(capsys, monkeypatch):
+    """Run a command; its exit code, standard output and standard error."""
+
+    def run(*arguments: object, stdin: str | None = None) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["nearmt", *map(str, arguments)])
+        if stdin is not None:
+            import io
+
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
+        code = 0
+        try:
+            main()
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def assert_one_sentence(result: tuple[int, str, str], pattern: str, code: int = 2) -> None:
+    assert result[0] == code, result
+    assert result[1] == ""
+    lines = [line for line in result[2].splitlines() if line.startswith("nearmt:")]
+    assert len(lines) == 1, result[2]
+    assert re.search(pattern, lines[0]), lines[0]
+    assert "Traceback" not in result[2]
+
+
+def test_the_engineers_way_from_memory_to_translation(nearmt, client, tmp_path):
+    store = tmp_path / "client.store"
+    code, out, _ = nearmt("build", client.memory, "--model", client.model, "--out", store, "--no-train")
+    assert code == 0
+    assert "500 sentences" in out
+    assert "not trained" in out
+    code, out, _ = nearmt("train", store, client.dev, "--temperature", "0.1", "--max-k", "8", "--steps", "300")
+    assert code == 0
+    assert "K 8, T 0.1" in out
+    lines = "die neue tabelle zeigt die zelle .\n\nheute zeigt die zelle die neue tabelle ."
+    code, out, err = nearmt("translate", store, "-", "--quiet", stdin=lines)
+    assert code == 0
+    assert err == ""
+    assert out.split("\n")[1] == ""
+    assert out.count("\n") == 3
+    assert out.count("spreadsheet") == 2
+
+
+def test_translate_writes_files_and_json(nearmt, client, tmp_path):
+    text, out = tmp_path / "in.de", tmp_path / "out.jsonl"
+    text.write_text("die neue tabelle zeigt die zelle .\n", encoding="utf-8")
+    code, printed, _ = nearmt("translate", client.store, text, "-o", out, "--json", "--n-best", "2", "-q")
+    assert (code, printed) == (0, "")
+    result = json.loads(out.read_text(encoding="utf-8"))
+    assert "spreadsheet" in result["text"]
+    assert len(result["alternatives"]) == 1
+
+
+def test_methods_can_be_chosen(nearmt, client):
+    text = "die neue tabelle zeigt die zelle .\n"
+    _, base, _ = nearmt("translate", client.store, "-", "--method", "base", "-q", stdin=text)
+    _, forced, _ = nearmt("translate", client.store, "-", "--method", "vanilla", "--share", "0", "-q", stdin=text)
+    _, adaptive, _ = nearmt("translate", client.store, "-", "-q", stdin=text)
+    assert base == forced
+    assert "spreadsheet" not in base
+    assert "spreadsheet" in adaptive
+
+
+def test_evaluate_prints_a_table_with_signatures(nearmt, client, tmp_path):
+    code, out, err = nearmt("evaluate", client.store, client.test, "--limit", "20", "--outputs", tmp_path / "out")
+    assert code == 0
+    for word in ("base", "vanilla", "uniform", "adaptive", "BLEU", "chrF", "nrefs:1", "beam=4"):
+        assert word in out
+    assert "stand in the store" not in err
+    assert len((tmp_path / "out" / "adaptive.txt").read_text(encoding="utf-8").splitlines()) == 20
+    code, out, err = nearmt("evaluate", client.store, client.memory, "--limit", "10", "--methods", "base,adaptive")
+    assert "10 of the test pairs stand in the store" in err
+    code, out, _ = nearmt("evaluate", client.store, client.test, "--limit", "5", "--methods", "base,adaptive", "--json")
+    assert set(json.loads(out)["comparison"]["scores"]) == {"base", "adaptive"}
+
+
+def test_explain_shows_the_segments(nearmt, client):
+    sentence = "heute öffnet die tabelle die große zelle ."
+    code, out, _ = nearmt("explain", client.store, sentence)
+    assert code == 0
+    assert "spreadsheet" in out
+    assert "memory.tsv" in out
+    _, out, _ = nearmt("explain", client.store, sentence, "--json")
+    content = json.loads(out)
+    assert len(content["tokens"][0]["neighbors"]) == 8
+    assert {"segment", "weight", "squared_distance"} <= set(content["tokens"][0]["neighbors"][0])
+
+
+def test_info_and_verify(nearmt, client, store_copy):
+    code, out, _ = nearmt("info", client.store)
+    assert code == 0
+    for word in ("500 sentences", "de → en", "Flat", "recall", "meta-k"):
+        assert word in out
+    _, out, _ = nearmt("info", client.store, "--json")
+    assert json.loads(out)["entries"] > 4000
+    code, out, _ = nearmt("verify", store_copy)
+    assert code == 0
+    assert "is sound" in out
+    keys = next((store_copy / "data-000001").glob("keys*"))
+    content = bytearray(keys.read_bytes())
+    content[100] ^= 4
+    keys.write_bytes(content)
+    assert_one_sentence(nearmt("verify", store_copy, "-q"), r"segment 1 .*keys\.float16 was changed")
+
+
+def _bad_files(folder: Path) -> dict[str, tuple[list[Path], str]]:
+    def file(name: str, content: bytes) -> Path:
+        (folder / name).write_bytes(content)
+        return folder / name
+
+    tmx = (
+        b'<tmx version="1.4"><header srclang="fr"/><body><tu><tuv xml:lang="%s"><seg>a</seg></tuv>%s</tu></body></tmx>'
+    )
+    return {
+        "broken XML": ([file("broken.tmx", b"<tmx><body><tu>")], r"broken\.tmx"),
+        "one language missing": ([file("fr.tmx", tmx % (b"fr", b""))], "fr"),
+        "wrong encoding": ([file("latin.tsv", "für\tfor\n".encode("latin-1"))], "UTF-8"),
+        "unequal lines": ([file("a.de", b"eins\nzwei\n"), file("a.en", b"one\n")], "2.*1|1.*2"),
+        "empty file": ([file("empty.tsv", b"")], "empty"),
+        "truncated gzip": ([file("cut.tsv.gz", gzip.compress(b"a\tb\n" * 999)[:-20])], "cut"),
+        "no such file": ([folder / "missing.tmx"], "missing"),
+        "unknown format": ([file("what.bin", b"\x00\x01")], "format"),
+    }
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "broken XML",
+        "one language missing",
+        "wrong encoding",
+        "unequal lines",
+        "empty file",
+        "truncated gzip",
+        "no such file",
+        "unknown format",
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(nearmt, client, tmp_path, case):
+    paths, pattern = _bad_files(tmp_path)[case]
+    out = tmp_path / "s.store"
+    result = nearmt("build", *paths, "--model", client.model, "--out", out, "--quiet")
+    assert_one_sentence(result, pattern)
+    assert list(tmp_path.glob("s.store*")) == []
+
+
+def test_what_is_wrong_with_a_store_is_one_sentence(nearmt, client, store_copy, tmp_path):
+    assert_one_sentence(nearmt("info", tmp_path / "nothing"), "not a nearmt store")
+    assert_one_sentence(nearmt("translate", client.memory, "-", stdin=""), "not a nearmt store")
+    values = next((store_copy / "data-000001").glob("values*"))
+    values.write_bytes(values.read_bytes()[:-4])
+    assert_one_sentence(nearmt("translate", store_copy, "-", stdin="x\n"), r"values\.int32 is cut short")
+    assert_one_sentence(nearmt("build", client.memory, "--model", client.model, "--out", client.store), "--force")
+    assert_one_sentence(nearmt("translate", client.store, tmp_path / "none.de"), "none.de")
+    assert_one_sentence(
+        nearmt("translate", client.store, "-", "--model", tmp_path / "no-model", stdin="x\n"), "no-model"
+    )
+
+
+def test_settings_that_make_no_sense_are_one_sentence(nearmt, client):
+    for arguments, pattern in (
+        (("--method", "magic"), "adaptive, vanilla"),
+        (("--early-stopping", "maybe"), "false, true or never"),
+        (("--n-best", "9", "--json"), "--beam 9"),
+        (("--n-best", "2"), "--json"),
+        (("--k", "3"), "adaptive chooses k"),
+        (("--method", "vanilla", "--share", "2"), "between 0 and 1"),
+    ):
+        assert_one_sentence(nearmt("translate", client.store, "-", *arguments, stdin="x\n"), pattern)
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(nearmt, client, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    result = nearmt("build", client.memory, "--model", client.model, "--out", tmp_path / "file" / "s.store", "-q")
+    assert_one_sentence(result, "file")
+
+
+def test_help_has_an_example_for_each_command_and_is_quick():
+    """Without the heavy libraries: --help must not import them."""
+    script = "import sys; sys.argv = ['nearmt', sys.argv[1], '--help']\nfrom nearmt.cli import main\n"
+    script += "try:\n    main()\nfinally:\n    assert not {'torch', 'transformers', 'faiss'} & set(sys.modules)\n"
+    for command in ("build", "train", "info", "verify", "translate", "evaluate", "explain"):
+        done = subprocess.run([sys.executable, "-c", script, command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "Example: nearmt" in done.stdout
+        assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(client, tmp_path):
+    (tmp_path / "in.de").write_text("die neue tabelle zeigt die zelle .\n" * 40, encoding="utf-8")
+    command = f"{sys.executable} -m nearmt translate {client.store} {tmp_path / 'in.de'} -q --batch-size 1 | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_the_toy_demo_runs(tmp_path, monkeypatch, capsys, client):
+    """What `make demo` calls, with the model that is already there."""
+    import shutil
+
+    monkeypatch.setattr(toy, "train_model", lambda folder: shutil.copytree(client.model, folder))
+    monkeypatch.setattr(sys, "argv", ["toy.py", str(tmp_path / "demo")])
+    monkeypatch.setattr(toy, "QUICK_OPTIONS", ["--max-k", "4"])
+    toy.main()
+    out = capsys.readouterr().out
+    assert "adaptive" in out
+    assert "spreadsheet" in out

@@ -1,0 +1,231 @@
+"""The whole path on a tiny trained model: what is retrieved helps, what is switched off changes nothing."""
+
+import numpy as np
+import pytest
+import torch
+import toy
+
+from conftest import QUICK
+from nearmt.adaptation import dev_from_memory, dev_from_pairs
+from nearmt.beam import BeamSettings
+from nearmt.corpus import SentencePair
+from nearmt.decoder import Decoder, DecodingSettings
+from nearmt.errors import SettingError, StoreMismatchError
+from nearmt.evaluation import evaluate
+from nearmt.memory import Store, build
+from nearmt.mixture import Vanilla
+from nearmt.scores import bleu
+from nearmt.store import Manifest
+from nearmt.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator(client, toy_model):
+    return Translator(client.store, model=toy_model)
+
+
+@pytest.fixture(scope="module")
+def test_pairs(client):
+    return client.test_pairs[:40]
+
+
+def test_the_memory_brings_the_clients_terms(translator, test_pairs):
+    references = [target for _, target in test_pairs]
+    sources = [source for source, _ in test_pairs]
+    plain = Translator(translator.snapshot.folder, model=translator.model, method="base")
+    adaptive = bleu([t.text for t in translator.translate(sources)], references)
+    base = bleu([t.text for t in plain.translate(sources)], references)
+    assert adaptive > base + 10
+    assert adaptive > 95
+
+
+def test_a_memory_of_its_own_sentences_reproduces_them(toy_model, client, tmp_path):
+    store = build(client.test, model=toy_model, out=tmp_path / "own.store", dev=client.memory, adaptation=QUICK)
+    translator = Translator(store.folder, model=toy_model)
+    pairs = client.test_pairs
+    outputs = translator.translate([source for source, _ in pairs])
+    same = sum(output.text == target for output, (_, target) in zip(outputs, pairs, strict=True))
+    assert same / len(pairs) > 0.95
+
+
+def test_with_shuffled_values_it_falls_back_to_the_model(store_copy, toy_model, client):
+    path = next((store_copy / "data-000001").glob("values*"))
+    values = np.fromfile(path, np.int32)
+    np.random.default_rng(1).shuffle(values)
+    values.tofile(path)
+    Store(store_copy).train(client.dev, model=toy_model, settings=QUICK)
+    sources = [source for source, _ in client.test_pairs[:60]]
+    references = [target for _, target in client.test_pairs[:60]]
+    scores = [
+        bleu([t.text for t in Translator(store_copy, model=toy_model, method=m).translate(sources)], references)
+        for m in ("base", "adaptive")
+    ]
+    assert abs(scores[0] - scores[1]) <= 0.2
+
+
+def test_share_zero_is_the_plain_model(translator, toy_model, test_pairs):
+    sources = toy_model.tokenize_sources([source for source, _ in test_pairs])
+    plain = Decoder(toy_model).decode(sources)
+    none = Decoder(toy_model, translator.retriever, Vanilla(4, 10.0, 0.0)).decode(sources)
+    assert plain == none
+
+
+def test_plain_decoding_is_what_generate_gives(toy_model, test_pairs):
+    settings = DecodingSettings(length_factor=0, length_extra=30)
+    sources = toy_model.tokenize_sources([source for source, _ in test_pairs[:8]])
+    found = Decoder(toy_model, settings=settings).decode(sources)
+    width = max(map(len, sources))
+    pad = toy_model._pad_token_id
+    ids = torch.tensor([row + [pad] * (width - len(row)) for row in sources])
+    expected = toy_model._model.generate(
+        ids, attention_mask=(ids != pad).long(), num_beams=4, length_penalty=0.6, max_new_tokens=30, max_length=None,
+        early_stopping=False, do_sample=False, return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
+    for i, hypotheses in enumerate(found):
+        wanted = [t for t in expected.sequences[i].tolist()[1:] if t != pad]
+        assert list(hypotheses[0].token_ids) == wanted
+        assert hypotheses[0].score == pytest.approx(expected.sequences_scores[i].item(), abs=1e-4)
+
+
+@pytest.mark.parametrize("method", ["adaptive", "vanilla", "uniform", "base"])
+def test_a_batch_gives_what_each_sentence_gives_alone(client, toy_model, test_pairs, method):
+    sources = [source for source, _ in test_pairs[:12]]
+    translator = Translator(client.store, model=toy_model, method=method)
+    together = translator.translate(sources)
+    for source, result in zip(sources, together, strict=True):
+        (alone,) = translator.translate([source])
+        assert alone.text == result.text
+        assert alone.score == pytest.approx(result.score, abs=1e-4)
+
+
+def test_order_and_number_are_kept_and_empty_stays_empty(translator):
+    texts = ["die neue tabelle zeigt die zelle .", "", "   ", "heute zeigt die zelle die neue tabelle ."]
+    results = translator.translate(texts)
+    assert [result.source for result in results] == texts
+    assert results[1].text == results[2].text == ""
+    assert results[1].tokens == ()
+    assert results[0].text.startswith("the new spreadsheet")
+    assert translator.translate([]) == []
+    with pytest.raises(TypeError, match="list of texts"):
+        translator.translate("one string")
+
+
+def test_a_text_longer_than_the_model_takes_is_translated_in_pieces(translator):
+    sentence = "die neue tabelle zeigt die zelle ."
+    (result,) = translator.translate([" ".join([sentence] * 12)])
+    assert result.text.count(".") == 2  # the toy model ends after one sentence: one a piece
+    assert len(result.tokens) == len(result.token_ids)
+
+
+def test_evidence_names_the_segments_and_adds_up(translator):
+    (result,) = translator.translate(["heute öffnet die tabelle die große zelle ."])
+    assert "spreadsheet" in result.text
+    changed = [token for token in result.tokens if not token.is_models_first_choice]
+    assert changed, "the memory should have changed a word"
+    for token in result.tokens:
+        votes = sum(n.weight for n in token.neighbors if n.token_id == token.token_id)
+        assert token.probability == pytest.approx(token.nmt_share * token.nmt_probability + votes, abs=1e-4)
+        assert token.nmt_share + sum(n.weight for n in token.neighbors) == pytest.approx(1, abs=1e-4)
+        assert sum(token.size_probabilities.values()) == pytest.approx(1, abs=1e-4)
+        distances = [n.squared_distance for n in token.neighbors]
+        assert distances == sorted(distances)
+        for neighbor in token.neighbors:
+            pieces = translator.model.tokenize_targets([neighbor.segment.target])[0]
+            assert pieces[neighbor.position] == neighbor.token_id
+    best = changed[0].neighbors[0].segment
+    assert "tabelle" in best.source
+    assert "spreadsheet" in best.target
+
+
+def test_evidence_explains_the_score(translator):
+    (result,) = translator.translate(["heute öffnet die tabelle die große zelle ."])
+    total = sum(np.log(token.probability) for token in result.tokens)
+    assert result.score == pytest.approx(total / len(result.tokens) ** 0.6, abs=1e-3)
+
+
+def test_n_best_comes_best_first(client, toy_model):
+    settings = DecodingSettings(beam=BeamSettings(num_beams=4, num_hypotheses=3))
+    translator = Translator(client.store, model=toy_model, decoding=settings)
+    (result,) = translator.translate(["die neue tabelle zeigt die zelle ."])
+    scores = [result.score, *(score for _, score in result.alternatives)]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert len({result.text, *(text for text, _ in result.alternatives)}) == 3
+
+
+def test_evaluation_compares_and_warns_of_leaks(translator, client):
+    pairs = [SentencePair(*pair) for pair in client.test_pairs[:30]]
+    leaked = [translator.snapshot.text(0), SentencePair(translator.snapshot.text(1).source, "something else")]
+    result = evaluate(translator, pairs + leaked, ["base", "vanilla", "adaptive"])
+    scores = result.comparison.scores
+    assert scores["adaptive"].bleu > scores["base"].bleu
+    assert scores["adaptive"].p_values["base"] < 0.05
+    assert set(scores["adaptive"].p_values) == {"base", "vanilla"}
+    assert (result.leakage.same_pair, result.leakage.same_source) == (1, 2)
+    assert result.changed_shares["adaptive"] > result.changed_shares["base"]
+    assert "tok:13a" in result.comparison.bleu_signature
+    own = bleu(result.outputs["adaptive"], [pair.target for pair in pairs + leaked])
+    assert scores["adaptive"].bleu == pytest.approx(own)
+
+
+def test_an_untrained_store_translates_only_with_an_explicit_method(toy_model, client, tmp_path):
+    store = build(client.memory, model=toy_model, out=tmp_path / "s.store", train=False)
+    with pytest.raises(SettingError, match="no trained Meta-k"):
+        Translator(store.folder, model=toy_model)
+    with pytest.raises(SettingError, match="not trained"):
+        Translator(store.folder, model=toy_model, method="vanilla")
+    translator = Translator(store.folder, model=toy_model, method="vanilla", k=4, temperature=10.0, knn_share=0.5)
+    assert translator.translate(["die neue tabelle zeigt die zelle ."])[0].text
+    with pytest.raises(SettingError, match="method must be one of"):
+        Translator(store.folder, model=toy_model, method="magic")
+
+
+def test_meta_k_belongs_to_the_index_whose_distances_it_saw(store_copy, toy_model):
+    manifest = Manifest.load(store_copy)
+    manifest.changed(index={**manifest.index, "reranked": 7}).save(store_copy)
+    with pytest.raises(StoreMismatchError, match="nearmt train"):
+        Translator(store_copy, model=toy_model)
+
+
+def test_dev_pairs_that_stand_in_the_store_are_searched_without_themselves(translator, toy_model):
+    snapshot = translator.snapshot
+    dev = dev_from_pairs(toy_model, snapshot, [snapshot.text(3), SentencePair("neu", "new")], "test")
+    assert dev.excluded[0].tolist() == [3]
+    assert dev.excluded[1] is None
+    own = dev_from_memory(toy_model, snapshot)
+    assert len(own) == len(snapshot.sentences)
+    assert all(row is not None and len(row) >= 1 for row in own.excluded)
+
+
+def test_training_on_the_memory_itself_also_adapts(toy_model, client, tmp_path, test_pairs):
+    store = build(client.memory, model=toy_model, out=tmp_path / "s.store", adaptation=QUICK)
+    assert "memory itself" in store.info()["adaptation"]["trained_on"]["origin"]
+    outputs = Translator(store.folder, model=toy_model).translate([source for source, _ in test_pairs])
+    assert bleu([output.text for output in outputs], [target for _, target in test_pairs]) > 95
+
+
+def test_the_paper_way_of_training_is_an_option(store_copy, toy_model, client):
+    from dataclasses import replace
+
+    described = Store(store_copy).train(
+        client.dev, model=toy_model, settings=replace(QUICK, paper=True, temperature=None)
+    )
+    assert described["metak"]["temperature"] == 10
+    assert described["metak"]["distance_scale"] == 1
+    assert described["trained_on"]["tokens"] == described["held_out"]["tokens"]
+
+
+def test_two_threads_translate_without_mixing(translator, test_pairs):
+    from concurrent.futures import ThreadPoolExecutor
+
+    sources = [source for source, _ in test_pairs[:8]]
+    alone = [translator.translate([source])[0].text for source in sources]
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(lambda source: translator.translate([source])[0].text, sources * 3))
+    assert together == alone * 3
+
+
+def test_sentences_of_the_toy_language_are_not_shared_between_its_files(client):
+    files = [path.read_text(encoding="utf-8").splitlines() for path in (client.memory, client.dev, client.test)]
+    assert sum(map(len, files)) == len({line for lines in files for line in lines}) == 900
+    assert toy.sentences(5, 1) == toy.sentences(5, 1)
