@@ -27,7 +27,10 @@ VERBS = {"öffnet": "opens", "schließt": "closes", "löscht": "deletes", "kopie
          "zeigt": "shows", "sucht": "seeks", "findet": "finds"}  # fmt: skip
 ADJECTIVES = {"neue": "new", "alte": "old", "große": "big", "kleine": "small", "rote": "red", "leere": "empty"}
 # What the client calls things: words the model knows, but not for these.
-CLIENT = {"tabelle": "spreadsheet", "blatt": "sheet", "seite": "page", "knopf": "control", "bild": "image", "ordner": "directory"}  # fmt: skip
+CLIENT = {
+    "tabelle": "spreadsheet", "blatt": "sheet", "seite": "page", "knopf": "control", "bild": "image",
+    "ordner": "directory",
+}  # fmt: skip
 EOS, UNKNOWN, PAD = 0, 1, 2
 QUICK_OPTIONS = ["--max-k", "16"]
 

@@ -30,8 +30,7 @@ class Specification:
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-    with opened as lines:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
         rows = (line.rstrip("\n").split("\t") for line in lines)
         return [(row[0], row[1]) for row in rows if len(row) >= 2 and row[0] and row[1]]
 
