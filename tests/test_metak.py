@@ -5,7 +5,7 @@ import torch
 
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, rank_vanilla, temperatures, train_metak
-from nearmt.metak.training import distance_scale, likelihood_table
+from nearmt.metak.training import _Batches, distance_scale, likelihood_table
 from nearmt.metak.tuning import vanilla_loss
 from nearmt.mixture import Vanilla, mix
 from nearmt.neighbors import Neighbors
@@ -48,7 +48,7 @@ def test_the_first_layer_is_initialised_block_by_block():
 
 def test_it_learns_to_trust_near_neighbors_and_not_far_ones():
     train, held = make_cache().split(range(30))
-    trained = train_metak(train, held, max_k=8, temperature=10.0, settings=QUICK)
+    trained = train_metak(train, held, max_k=8, temperatures=[10.0], settings=QUICK)[0]
     assert trained.loss < trained.base_loss - 0.3
     shares = trained.network.weigh(held.neighbors).nmt_share
     is_near = held.neighbors.squared_distances[:, 0] < 50
@@ -58,7 +58,7 @@ def test_it_learns_to_trust_near_neighbors_and_not_far_ones():
 
 def test_it_learns_to_distrust_noise():
     train, held = make_cache(trust="noise").split(range(30))
-    trained = train_metak(train, held, max_k=8, temperature=10.0, settings=QUICK)
+    trained = train_metak(train, held, max_k=8, temperatures=[10.0], settings=QUICK)[0]
     assert trained.loss == pytest.approx(trained.base_loss, abs=0.02)
     assert trained.network.weigh(held.neighbors).nmt_share.mean() > 0.9
 
@@ -66,7 +66,7 @@ def test_it_learns_to_distrust_noise():
 def test_its_loss_is_the_likelihood_of_what_it_mixes():
     """The shortcut that training takes agrees with mixing whole distributions."""
     train, held = make_cache().split(range(30))
-    trained = train_metak(train, held, max_k=8, temperature=10.0, settings=QUICK)
+    trained = train_metak(train, held, max_k=8, temperatures=[10.0], settings=QUICK)[0]
     rows = len(held)
     own = torch.full((rows, VOCABULARY), 0.7 / (VOCABULARY - 1))
     own[torch.arange(rows), held.gold] = 0.3
@@ -83,9 +83,38 @@ def test_whole_sentences_are_held_out():
     assert len(train) + len(held) == 1500
 
 
+def test_networks_trained_side_by_side_are_what_each_would_be_alone():
+    train, held = make_cache().split(range(30))
+    together = train_metak(train, held, max_k=8, temperatures=[1.0, 10.0, 100.0], settings=QUICK)
+    for trained, temperature in zip(together, (1.0, 10.0, 100.0), strict=True):
+        (alone,) = train_metak(train, held, max_k=8, temperatures=[temperature], settings=QUICK)
+        assert trained.network.temperature == temperature
+        assert trained.steps == alone.steps
+        assert trained.loss == pytest.approx(alone.loss, abs=1e-5)
+
+
+def test_a_step_is_that_of_torchs_adam_with_clipping():
+    train, held = make_cache().split(range(30))
+    settings = TrainingSettings(steps=20, first_check=20, check_every=20)
+    (trained,) = train_metak(train, held, max_k=8, temperatures=[10.0], settings=settings)
+    torch.manual_seed(settings.seed)
+    network = MetaK(8, 10.0, distance_scale=distance_scale(train))
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-4, betas=(0.9, 0.98))
+    inputs, table = network.inputs(train.neighbors), likelihood_table(train, network.sizes, 10.0)
+    batches = _Batches(train.sentence_ids, 32, settings.seed)
+    for _ in range(20):
+        rows = batches.next()
+        optimizer.zero_grad()
+        (-torch.logsumexp(network(inputs[rows]) + table[rows], dim=1).mean()).backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+    for mine, theirs in zip(trained.network.parameters(), network.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
+
+
 def test_the_same_seed_gives_the_same_network():
     train, held = make_cache().split(range(30))
-    one, two = (train_metak(train, held, max_k=8, temperature=10.0, settings=QUICK) for _ in range(2))
+    one, two = (train_metak(train, held, max_k=8, temperatures=[10.0], settings=QUICK)[0] for _ in range(2))
     for first, second in zip(one.network.parameters(), two.network.parameters(), strict=True):
         assert torch.equal(first, second)
 
@@ -152,4 +181,4 @@ def test_settings_that_make_no_sense_are_refused():
         MetaK(8, 1.0, features=("colour",))
     cache = make_cache(20)
     with pytest.raises(SettingError, match="too few"):
-        train_metak(cache, cache.split([])[1], max_k=8, temperature=1.0)
+        train_metak(cache, cache.split([])[1], max_k=8, temperatures=[1.0])

@@ -207,14 +207,14 @@ class Adapter:
             tried = [self.settings.temperature or 10.0]
         else:
             tried = [self.settings.temperature] if self.settings.temperature else temperatures(train_part)
-        trained = []
-        for number, temperature in enumerate(tried, 1):
-            trained.append(
-                train_metak(
-                    train_part, select_part, max_k=self.settings.max_k, temperature=temperature, settings=settings
-                )
-            )
-            self.progress("training", number, len(tried))
+        trained = train_metak(
+            train_part,
+            select_part,
+            max_k=self.settings.max_k,
+            temperatures=tried,
+            settings=settings,
+            on_check=lambda step, loss: self.progress("training", step, settings.steps),
+        )
         trained.sort(key=lambda candidate: candidate.loss)
         papers = [t for t in trained[_DECODED:] if t.network.temperature in _PAPER_VANILLA]
         return trained[:_DECODED] + papers[:1]

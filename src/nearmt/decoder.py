@@ -102,8 +102,9 @@ class Decoder:
         assert self.retriever is not None
         neighbors = self.retriever.search(states, self.method.max_k, excluded)
         weights = self.method.weigh(neighbors)
-        used = weights.neighbor_weights.shape[1]
-        return mix(log_probs, weights, neighbors.token_ids[:, :used])
+        token_ids = neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
+        # Searching and weighing are done on the processor, wherever the model is.
+        return mix(log_probs, weights.to(log_probs.device), token_ids.to(log_probs.device))
 
     def texts(self, hypotheses: Sequence[list[Hypothesis]]) -> list[str]:
         """The best hypothesis of each sentence as plain text."""

@@ -1,14 +1,12 @@
 """What a user holds: a store on disk that can be built, trained, described and checked."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nearmt.adaptation import (
     AdaptationSettings,
     Adapter,
-    DevSet,
     commit_adaptation,
     dev_from_memory,
     dev_from_pairs,
@@ -20,7 +18,7 @@ from nearmt.errors import CorpusError, SettingError, StoreError
 from nearmt.progress import Progress, silent
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Manifest, Report, Snapshot, verify
+from nearmt.store import Languages, Manifest, Report, Snapshot, verify
 from nearmt.translator import load_model, open_finished
 
 Pairs = str | Path | Iterable[SentencePair | tuple[str, str]]
@@ -59,7 +57,8 @@ class Store:
         snapshot = self.snapshot()
         loaded = model if isinstance(model, Seq2Seq) else load_model(snapshot.manifest, model)
         check_model(snapshot.manifest, loaded, self.folder)
-        return _train(self.folder, snapshot, loaded, dev, settings or AdaptationSettings(), format, progress)
+        pairs = load_pairs(dev, snapshot.manifest.languages, format) if dev is not None else None
+        return _train(self.folder, snapshot, loaded, pairs, settings or AdaptationSettings(), progress)
 
     def info(self) -> dict[str, Any]:
         """Counts, model, index with its recall, and what was learned, for people and machines."""
@@ -70,10 +69,9 @@ class Store:
         return verify(self.folder)
 
 
-def load_pairs(pairs: Pairs, manifest: Manifest, format: str | None = None) -> tuple[list[SentencePair], str]:
+def load_pairs(pairs: Pairs, languages: Languages, format: str | None = None) -> tuple[list[SentencePair], str]:
     """Pairs from a file or from memory, and where they came from."""
     if isinstance(pairs, str | Path):
-        languages = manifest.languages
         read = list(
             read_pairs(
                 [pairs], source_lang=languages.source, target_lang=languages.target, drops=DropCounts(), format=format,
@@ -93,17 +91,11 @@ def _train(
     folder: Path,
     snapshot: Snapshot,
     model: Seq2Seq,
-    dev: Pairs | None,
+    dev: tuple[list[SentencePair], str] | None,
     settings: AdaptationSettings,
-    format: str | None,
     progress: Progress,
 ) -> dict[str, Any]:
-    dev_set: DevSet
-    if dev is None:
-        dev_set = dev_from_memory(model, snapshot, settings.seed)
-    else:
-        pairs, origin = load_pairs(dev, snapshot.manifest, format)
-        dev_set = dev_from_pairs(model, snapshot, pairs, origin)
+    dev_set = dev_from_memory(model, snapshot, settings.seed) if dev is None else dev_from_pairs(model, snapshot, *dev)
     network, described = Adapter(model, Retriever(snapshot), settings, progress).adapt(dev_set)
     commit_adaptation(folder, network, described)
     return described
@@ -136,6 +128,8 @@ def build(
     partial = partial_folder(out)
     if isinstance(model, str | Path):
         model = Seq2Seq.load(model, source_lang=source_lang, target_lang=target_lang)
+    # Read before the long work, so that a fault in it is known at once.
+    pairs = load_pairs(dev, Languages(model.source_lang, model.target_lang)) if dev is not None and train else None
     builder = Builder(partial, model, settings or BuildSettings(), progress)
     if resume and partial.exists():
         builder.check_resumable(paths)
@@ -144,12 +138,10 @@ def build(
     try:
         builder.decode(paths, format)
         builder.build_index()
-        if train:
-            snapshot = Snapshot.open(partial)
-            chosen = adaptation or AdaptationSettings()
-            if snapshot.manifest.adaptation is None and _can_train(snapshot, dev):
-                chosen = replace(chosen, max_k=min(chosen.max_k, len(snapshot)))
-                _train(partial, snapshot, model, dev, chosen, format if dev is None else None, progress)
+        snapshot = Snapshot.open(partial)
+        can_train = pairs is not None or len(snapshot.sentences) >= 2
+        if train and can_train and snapshot.manifest.adaptation is None:
+            _train(partial, snapshot, model, pairs, adaptation or AdaptationSettings(), progress)
     except (CorpusError, SettingError):
         # The input is at fault and must change, so there is nothing to go on with.
         builder.discard()
@@ -166,10 +158,6 @@ def check_place(out: Path, *, resume: bool, force: bool) -> None:
         raise StoreError(f"{out} exists: choose another place, or replace it with --force")
     if partial.exists() and not resume and not force:
         raise StoreError(f"{partial} holds an unfinished build: go on with --resume, or start anew with --force")
-
-
-def _can_train(snapshot: Snapshot, dev: Pairs | None) -> bool:
-    return dev is not None or len(snapshot.sentences) >= 2
 
 
 def describe(snapshot: Snapshot) -> dict[str, Any]:

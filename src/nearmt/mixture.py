@@ -25,6 +25,15 @@ class MixtureWeights:
     sizes: tuple[int, ...]  # the numbers of neighbours that may be believed; 0 is the model alone
     size_probabilities: torch.Tensor  # (rows, |sizes|)
 
+    def to(self, device: torch.device) -> "MixtureWeights":
+        """The same on another device."""
+        return MixtureWeights(
+            self.nmt_share.to(device),
+            self.neighbor_weights.to(device),
+            self.sizes,
+            self.size_probabilities.to(device),
+        )
+
 
 class Method(Protocol):
     """A way to weigh neighbours against the model."""

@@ -140,7 +140,7 @@ def evaluate(
     set_threads(threads)
     settings = decoding_settings(beam, length_penalty, early_stopping, batch_size)
     translator = Translator(store, model=model, method="base", decoding=settings)
-    pairs, _ = load_pairs(test, translator.snapshot.manifest, format)
+    pairs, _ = load_pairs(test, translator.snapshot.manifest.languages, format)
     with reporting(quiet) as progress:
         result = run(translator, pairs[:limit], methods.split(","), progress)
     if outputs is not None:

@@ -4,13 +4,14 @@ For a fixed temperature the mixture at the gold token is Σ_k p(k)·q_k with q_0
 a table of |S| numbers a token, so that thousands of steps take seconds.
 """
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
+from torch import nn
 
 from nearmt.errors import SettingError
 from nearmt.metak.cache import NeighborCache
@@ -18,6 +19,7 @@ from nearmt.metak.network import FEATURES, MetaK
 from nearmt.mixture import size_likelihoods
 
 _TINY = 1e-30
+_CLIP, _BETAS = 1.0, (0.9, 0.98)
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,6 @@ def likelihood_table(cache: NeighborCache, sizes: tuple[int, ...], temperature: 
     return torch.cat([cache.gold_probability.unsqueeze(1), retrieved], dim=1).clamp_min(_TINY).log()
 
 
-def mixture_loss(network: MetaK, inputs: torch.Tensor, log_table: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy of the mixture at the gold token."""
-    return -torch.logsumexp(network(inputs) + log_table, dim=1).mean()
-
-
 class _Batches:
     """Endless batches of whole sentences, every sentence once an epoch."""
 
@@ -84,25 +81,58 @@ class _Batches:
         return torch.cat([self._sentences[i] for i in chosen])
 
 
-def train_metak(
-    cache: NeighborCache,
-    held_out: NeighborCache,
-    *,
-    max_k: int,
-    temperature: float,
-    settings: TrainingSettings | None = None,
-    on_check: Callable[[int, float], None] = lambda step, loss: None,
-) -> TrainedMetaK:
-    """Train on `cache`, keep the network that does best on `held_out`. The translation model is not touched."""
-    settings = settings or TrainingSettings()
-    if len(cache) == 0 or len(held_out) == 0:
-        raise SettingError("too few sentences to train on: at least two are needed, and better a few hundred")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        scale = distance_scale(cache, settings.raw_features)
-        network = MetaK(max_k, temperature, hidden=settings.hidden, distance_scale=scale, features=settings.features)
-    with _one_thread():
-        return _fit(network, cache, held_out, settings, on_check)
+class _Ensemble:
+    """Networks of one shape that learn side by side, one for each temperature.
+
+    They see the same batches, so that one pass of stacked matrices trains them all in little more time than one;
+    clipping, learning rate and early stopping are each network's own.
+    """
+
+    def __init__(self, networks: Sequence[MetaK]) -> None:
+        first = [cast(nn.Linear, network.layers[0]) for network in networks]
+        last = [cast(nn.Linear, network.layers[2]) for network in networks]
+        stacked = [
+            torch.stack([layer.weight.detach().T for layer in first]),  # (networks, inputs, hidden)
+            torch.stack([layer.bias.detach().unsqueeze(0) for layer in first]),
+            torch.stack([layer.weight.detach().T for layer in last]),
+            torch.stack([layer.bias.detach().unsqueeze(0) for layer in last]),
+        ]
+        self.parameters = [part.contiguous().requires_grad_() for part in stacked]
+        self._means = [torch.zeros_like(part) for part in stacked]
+        self._squares = [torch.zeros_like(part) for part in stacked]
+        self._steps = 0
+
+    def losses(self, inputs: torch.Tensor, log_tables: torch.Tensor) -> torch.Tensor:
+        """Mean cross entropy of each network's mixture at the gold token; (networks,)."""
+        w1, b1, w2, b2 = self.parameters
+        hidden = torch.baddbmm(b1, inputs.expand(len(w1), *inputs.shape), w1).tanh()
+        log_sizes = torch.baddbmm(b2, hidden, w2).log_softmax(dim=2)
+        return -torch.logsumexp(log_sizes + log_tables, dim=2).mean(dim=1)
+
+    def step(self, inputs: torch.Tensor, log_tables: torch.Tensor, rates: torch.Tensor) -> None:
+        """One step of Adam, each network's gradient clipped to a norm of 1. A rate of 0 leaves a network alone."""
+        gradients = torch.autograd.grad(self.losses(inputs, log_tables).sum(), self.parameters)
+        norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
+        scale = (_CLIP / (norms + 1e-6)).clamp_max(1.0).view(-1, 1, 1)
+        self._steps += 1
+        first, second = 1 - _BETAS[0] ** self._steps, 1 - _BETAS[1] ** self._steps
+        with torch.no_grad():
+            for part, g, mean, square in zip(self.parameters, gradients, self._means, self._squares, strict=True):
+                clipped = g * scale
+                mean.lerp_(clipped, 1 - _BETAS[0])
+                square.mul_(_BETAS[1]).addcmul_(clipped, clipped, value=1 - _BETAS[1])
+                part -= rates.view(-1, 1, 1) * (mean / first) / ((square / second).sqrt() + 1e-8)
+
+    def weights_of(self, number: int) -> list[torch.Tensor]:
+        return [part[number].detach().clone() for part in self.parameters]
+
+
+def _fill(network: MetaK, weights: list[torch.Tensor]) -> MetaK:
+    w1, b1, w2, b2 = weights
+    network.load_state_dict(
+        {"layers.0.weight": w1.T, "layers.0.bias": b1[0], "layers.2.weight": w2.T, "layers.2.bias": b2[0]}
+    )
+    return network.eval()
 
 
 @contextmanager
@@ -116,43 +146,77 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def train_metak(
+    cache: NeighborCache,
+    held_out: NeighborCache,
+    *,
+    max_k: int,
+    temperatures: Sequence[float],
+    settings: TrainingSettings | None = None,
+    on_check: Callable[[int, float], None] = lambda step, loss: None,
+) -> list[TrainedMetaK]:
+    """Train a network for each temperature on `cache`; of each keep the state that does best on `held_out`.
+
+    `on_check` hears of the best loss so far now and then. The translation model is not touched.
+    """
+    settings = settings or TrainingSettings()
+    if len(cache) == 0 or len(held_out) == 0:
+        raise SettingError("too few sentences to train on: at least two are needed, and better a few hundred")
+    scale = distance_scale(cache, settings.raw_features)
+    networks = []
+    for temperature in temperatures:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            networks.append(
+                MetaK(max_k, temperature, hidden=settings.hidden, distance_scale=scale, features=settings.features)
+            )
+    with _one_thread():
+        return _fit(networks, cache, held_out, settings, on_check)
+
+
 def _fit(
-    network: MetaK,
+    networks: list[MetaK],
     cache: NeighborCache,
     held_out: NeighborCache,
     settings: TrainingSettings,
     on_check: Callable[[int, float], None],
-) -> TrainedMetaK:
-    temperature = network.temperature
-    inputs, table = network.inputs(cache.neighbors), likelihood_table(cache, network.sizes, temperature)
-    check_inputs = network.inputs(held_out.neighbors)
-    check_table = likelihood_table(held_out, network.sizes, temperature)
-    optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), fused=True)
+) -> list[TrainedMetaK]:
+    def tables(part: NeighborCache) -> torch.Tensor:  # (networks, tokens, |S|)
+        return torch.stack([likelihood_table(part, network.sizes, network.temperature) for network in networks])
+
+    inputs, table = networks[0].inputs(cache.neighbors), tables(cache)
+    check_inputs, check_table = networks[0].inputs(held_out.neighbors), tables(held_out)
+    ensemble = _Ensemble(networks)
     batches = _Batches(cache.sentence_ids, settings.batch_sentences, settings.seed)
-    best, best_state, best_step, since_best, rate = float("inf"), None, 0, 0, settings.learning_rate
+    rates = torch.full((len(networks),), settings.learning_rate)
+    best = [float("inf")] * len(networks)
+    best_weights: list[list[torch.Tensor]] = [[] for _ in networks]
+    best_steps, since_best = [0] * len(networks), [0] * len(networks)
     for step in range(1, settings.steps + 1):
         rows = batches.next()
-        optimizer.zero_grad(set_to_none=True)
-        mixture_loss(network, inputs[rows], table[rows]).backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
+        ensemble.step(inputs[rows], table[:, rows], rates)
         due = step >= settings.first_check and step % settings.check_every == 0
         if not due and step < settings.steps:
             continue
         with torch.inference_mode():
-            loss = float(mixture_loss(network, check_inputs, check_table))
-        on_check(step, loss)
-        if loss < best:
-            best, best_state, best_step, since_best = loss, copy.deepcopy(network.state_dict()), step, 0
-            continue
-        since_best += 1
-        if since_best >= settings.stop_after:
+            losses = ensemble.losses(check_inputs, check_table).tolist()
+        for number, loss in enumerate(losses):
+            if loss < best[number]:
+                best[number], best_weights[number] = loss, ensemble.weights_of(number)
+                best_steps[number], since_best[number] = step, 0
+                continue
+            since_best[number] += 1
+            if since_best[number] >= settings.stop_after:
+                rates[number] = 0
+            elif since_best[number] % settings.halve_after == 0:
+                rates[number] = max(float(rates[number]) / 2, settings.lowest_rate)
+        on_check(step, min(best))
+        if not rates.any():
             break
-        if since_best % settings.halve_after == 0:
-            rate = max(rate / 2, settings.lowest_rate)
-            optimizer.param_groups[0]["lr"] = rate
-    if best_state is None:
+    if not all(best_weights):
         raise SettingError("training gave no usable network: the cached neighbours hold numbers that are not finite")
-    network.load_state_dict(best_state)
     base_loss = float(-held_out.gold_probability.clamp_min(_TINY).log().mean())
-    return TrainedMetaK(network.eval(), best, base_loss, best_step)
+    return [
+        TrainedMetaK(_fill(network, weights), loss, base_loss, step)
+        for network, weights, loss, step in zip(networks, best_weights, best, best_steps, strict=True)
+    ]
