@@ -145,7 +145,7 @@ class Seq2Seq:
         with torch.no_grad():
             logits: torch.Tensor = self._projection(states.to(self.device, self._model.dtype))
             bias = getattr(self._model, "final_logits_bias", None)
-            return (logits if bias is None else logits + bias).float()
+            return (logits if bias is None else logits.add_(bias)).float()
 
     def force_decode(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, keep_unknown: bool = False
