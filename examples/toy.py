@@ -130,7 +130,7 @@ def main() -> None:
     train_model(folder / "model")
     memory, dev, test = client_files(folder)
     store = str(folder / "client.store")
-    example = test.read_text(encoding="utf-8").split("\t")[0]
+    example = "heute öffnet die tabelle die große zelle ."
     for command in (
         [
             "build",
@@ -145,7 +145,7 @@ def main() -> None:
             *QUICK_OPTIONS,
         ],
         ["evaluate", store, str(test)],
-        ["explain", store, example],
+        ["explain", store, example, "--neighbors", "1"],
     ):
         print(f"\n$ nearmt {' '.join(command)}", flush=True)
         sys.argv = ["nearmt", *command]

@@ -14,7 +14,7 @@ from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.evaluation import evaluate
 from nearmt.memory import Store, build
 from nearmt.mixture import Vanilla
-from nearmt.scores import bleu
+from nearmt.scores import bleu, compare
 from nearmt.store import Manifest
 from nearmt.translator import Translator
 
@@ -166,6 +166,12 @@ def test_evaluation_compares_and_warns_of_leaks(translator, client):
     assert "tok:13a" in result.comparison.bleu_signature
     own = bleu(result.outputs["adaptive"], [pair.target for pair in pairs + leaked])
     assert scores["adaptive"].bleu == pytest.approx(own)
+
+
+def test_systems_that_say_the_same_are_not_called_different():
+    outputs, references = ["a b c d e", "f g h i j"] * 5, ["a b c d x", "f g h i j"] * 5
+    scores = compare({"base": outputs, "other": list(outputs)}, references, ["base"]).scores
+    assert scores["other"].p_values["base"] == 1
 
 
 def test_an_untrained_store_translates_only_with_an_explicit_method(toy_model, client, tmp_path):

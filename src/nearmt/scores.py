@@ -60,7 +60,9 @@ def compare(
         named = [(name, list(systems[name])) for name in ordered]
         test = PairedTest(named, {"BLEU": BLEU(references=[list(references)], force=True)}, None, "bs", _SAMPLES)
         for name, result in zip(ordered[1:], test()[1]["BLEU"][1:], strict=True):
-            p_values[name][baseline] = float(result.p_value)
+            # Where the scores are the same there is nothing to explain by chance; the bootstrap would say 0.001.
+            is_same = scored[name][0] == scored[baseline][0]
+            p_values[name][baseline] = 1.0 if is_same else float(result.p_value)
     return Comparison(
         scores={name: Score(float(b), float(c), p_values[name]) for name, (b, c) in scored.items()},
         bleu_signature=str(bleu_metric.get_signature()),

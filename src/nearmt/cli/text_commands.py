@@ -226,5 +226,5 @@ def _print_token(token: "TokenEvidence", num_neighbors: int) -> None:
     for neighbor in token.neighbors[:num_neighbors]:
         segment = neighbor.segment
         where = " ".join(part for part in (segment.origin, segment.unit_id) if part)
-        print(f"    {neighbor.weight:.3f}  d² {neighbor.squared_distance:<8.1f} {neighbor.token:<14} "
+        print(f"    {neighbor.weight:.3f}  d² {neighbor.squared_distance:<8.3g} {neighbor.token:<14} "
               f"{segment.source} → {segment.target}  [{where}]")  # fmt: skip

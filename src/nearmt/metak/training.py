@@ -217,6 +217,6 @@ def _fit(
         raise SettingError("training gave no usable network: the cached neighbours hold numbers that are not finite")
     base_loss = float(-held_out.gold_probability.clamp_min(_TINY).log().mean())
     return [
-        TrainedMetaK(_fill(network, weights), loss, base_loss, step)
+        TrainedMetaK(_fill(network, weights), max(loss, 0.0), base_loss, step)  # rounding may fall below 0
         for network, weights, loss, step in zip(networks, best_weights, best, best_steps, strict=True)
     ]
