@@ -11,6 +11,7 @@ from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder
 from nearmt.mixture import mix
 from nearmt.retriever import Retriever
+from nearmt.seq2seq import Seq2Seq
 
 _FIRST_CHOICES = 5
 
@@ -35,6 +36,8 @@ class TokenEvidence:
 
     token: str
     token_id: int
+    start: int  # where the token stands in the output text, in characters
+    end: int
     probability: float  # in the mixture
     nmt_probability: float  # by the model alone
     nmt_share: float  # the model's part of the mixture
@@ -44,12 +47,15 @@ class TokenEvidence:
     is_models_first_choice: bool
 
 
-def explain_tokens(decoder: Decoder, source: Sequence[int], token_ids: Sequence[int]) -> list[TokenEvidence]:
-    """The evidence for each token of an output, forced language codes aside."""
+def explain_tokens(
+    decoder: Decoder, source: Sequence[int], token_ids: Sequence[int], offset: int = 0
+) -> list[TokenEvidence]:
+    """The evidence for each token of an output, forced language codes aside; `offset` is where its text begins."""
     model = decoder.model
     target = list(token_ids[len(model.forced_prefix) :])
     if not target:
         return []
+    spans = token_spans(model, target)
     forced = model.force_decode([source], [target], keep_unknown=True)
     own = model.project(forced.states).log_softmax(dim=1).cpu()
     gold = forced.token_ids.cpu().unsqueeze(1)
@@ -83,6 +89,8 @@ def explain_tokens(decoder: Decoder, source: Sequence[int], token_ids: Sequence[
         TokenEvidence(
             token=model.token_texts([token])[0],
             token_id=token,
+            start=offset + spans[i][0],
+            end=offset + spans[i][1],
             probability=float(probability[i]),
             nmt_probability=float(own_probability[i]),
             nmt_share=shares[i],
@@ -95,6 +103,13 @@ def explain_tokens(decoder: Decoder, source: Sequence[int], token_ids: Sequence[
         )
         for i, token in enumerate(target)
     ]
+
+
+def token_spans(model: Seq2Seq, token_ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Where each token stands in the detokenised text: what the text grows by when the token is added."""
+    texts = model.detokenize([token_ids[: i + 1] for i in range(len(token_ids))])
+    ends = [len(text) for text in texts]
+    return [(min(start, end), end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _neighbor(

@@ -40,6 +40,12 @@ def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
     return score
 
 
+def sentence_chrf(output: str, reference: str) -> float:
+    """chrF of one sentence: for picking examples, not for reporting."""
+    score: float = CHRF().sentence_score(output, [reference]).score
+    return score
+
+
 def compare(
     systems: Mapping[str, Sequence[str]], references: Sequence[str], baselines: Sequence[str] = ()
 ) -> Comparison:

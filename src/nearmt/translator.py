@@ -119,11 +119,7 @@ class Translator:
             score=sum(hypothesis.score for hypothesis in best) / len(best),
             token_ids=tuple(token for hypothesis in best for token in hypothesis.token_ids),
             alternatives=tuple((t, h.score) for t, h in zip(other_texts, others, strict=True)),
-            _explain=lambda: tuple(
-                evidence
-                for source, hypothesis in zip(sources, best, strict=True)
-                for evidence in explain_tokens(decoder, source, hypothesis.token_ids)
-            ),
+            _explain=lambda: _explain_pieces(decoder, sources, best, outputs),
         )
 
     def explain(self, text: str) -> Translation:
@@ -131,6 +127,18 @@ class Translator:
         (translation,) = self.translate([text])
         _ = translation.tokens
         return translation
+
+
+def _explain_pieces(
+    decoder: Decoder, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis], outputs: Sequence[str]
+) -> tuple[TokenEvidence, ...]:
+    """The evidence of a text translated in pieces that were joined by a space."""
+    found: list[TokenEvidence] = []
+    offset = 0
+    for source, hypothesis, output in zip(sources, hypotheses, outputs, strict=True):
+        found += explain_tokens(decoder, source, hypothesis.token_ids, offset)
+        offset += len(output) + 1
+    return tuple(found)
 
 
 def open_finished(folder: Path) -> Snapshot:

@@ -1,0 +1,64 @@
+"""The demo from the command line."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nearmt.cli.options import AsJson, Quiet, Threads, set_threads
+from nearmt.cli.output import print_json, print_table, reporting
+
+if TYPE_CHECKING:
+    from nearmt.demo import DemoResult
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command("demo", epilog="Example: nearmt demo")(demo)
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the store and the report.")] = Path(
+        "demo-output"
+    ),
+    threads: Threads = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Build, train, compare and explain on the model and memory of nearmt-demo."""
+    from dataclasses import asdict
+
+    from nearmt.demo import find_materials, run_demo, write_report
+
+    set_threads(threads)
+    materials = find_materials()
+    with reporting(quiet) as progress:
+        result = run_demo(materials, out, progress=progress)
+    write_report(result, out / "report.html")
+    if as_json:
+        print_json(asdict(result))
+        return
+    _print(result, out)
+
+
+def _print(result: "DemoResult", out: Path) -> None:
+    evaluation = result.evaluation
+    rows = []
+    for name, score in evaluation["comparison"]["scores"].items():
+        tests = [f"{score['p_values'][b]:.3f}" if b in score["p_values"] else "–" for b in ("base", "vanilla")]
+        rows.append([name, f"{score['bleu']:.2f}", f"{score['chrf']:.2f}", *tests])
+    sentences = evaluation["comparison"]["num_sentences"]
+    title = f"{result.info['sentences']:,} pairs of memory, {sentences} test sentences"
+    print_table(title, ["method", "BLEU", "chrF", "p vs base", "p vs vanilla"], rows)
+    for example in result.examples:
+        print(f"\nsource     {example.source}\nbase       {example.base}\nadaptive   {example.adaptive}")
+        print(f"reference  {example.reference}")
+        for change in example.changes:
+            print(f"  {change.words:<16} from: {change.segment_source} → {change.segment_target}")
+    store = out / "demo.store"
+    print(
+        f"\nThe page with charts is {out / 'report.html'}. What to try next:\n"
+        f'  nearmt explain {store} "{result.examples[0].source if result.examples else "Die Tabelle ist gesperrt."}"\n'
+        f"  nearmt info {store}\n"
+        "  nearmt build your.tmx --model Helsinki-NLP/opus-mt-de-en --out your.store"
+    )

@@ -1,0 +1,214 @@
+"""The steps of the demo. What is already there is used again, so that a second run takes seconds."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nearmt.adaptation import AdaptationSettings, collect_cache, dev_from_pairs
+from nearmt.corpus import SentencePair
+from nearmt.decoder import Decoder
+from nearmt.errors import MissingExtraError
+from nearmt.evaluation import evaluate
+from nearmt.memory import Store, build, load_pairs
+from nearmt.metak import NeighborCache, train_metak
+from nearmt.mixture import Method, Uniform, Vanilla
+from nearmt.progress import Progress, silent
+from nearmt.scores import bleu, sentence_chrf
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import replace_file
+from nearmt.translator import Translation, Translator
+
+CURVE_SENTENCES = 100
+CURVE_SIZES = (1, 2, 4, 8, 16, 32)
+NUM_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Materials:
+    """What the demo works on."""
+
+    model: Path
+    memory: Path
+    dev: Path
+    test: Path
+
+
+@dataclass(frozen=True)
+class Change:
+    """Words of an output that the memory changed, and the segment that counted most for them."""
+
+    words: str
+    start: int  # where they stand in the output
+    end: int
+    segment_source: str
+    segment_target: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test sentence without and with the memory."""
+
+    source: str
+    reference: str
+    base: str
+    adaptive: str
+    changes: list[Change]
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """Everything the demo shows."""
+
+    evaluation: dict[str, Any]
+    curve: dict[str, list[float]]  # method → BLEU at each of CURVE_SIZES
+    chosen_sizes: dict[str, float]  # number of neighbours → mean probability that Meta-k gives it
+    examples: list[Example]
+    info: dict[str, Any]
+
+
+def find_materials() -> Materials:
+    """Those of the distribution nearmt-demo."""
+    try:
+        import nearmt_demo
+    except ImportError:
+        raise MissingExtraError("the demo", "nearmt-demo") from None
+    return Materials(nearmt_demo.MODEL, nearmt_demo.MEMORY, nearmt_demo.DEV, nearmt_demo.TEST)
+
+
+def run_demo(
+    materials: Materials, out: Path, settings: AdaptationSettings | None = None, progress: Progress = silent
+) -> DemoResult:
+    """Build, train, compare, look at examples; all under `out`."""
+    out.mkdir(parents=True, exist_ok=True)
+    model = Seq2Seq.load(materials.model)
+    folder = out / "demo.store"
+    chosen = settings or AdaptationSettings(max_decoded=100)
+    if not folder.exists():
+        partial = out / "demo.store.partial"
+        build(materials.memory, model=model, out=folder, dev=materials.dev, adaptation=chosen,
+              resume=partial.exists(), progress=progress)  # fmt: skip
+    store = Store(folder)
+    translator = Translator(folder, model=model)
+    pairs, _ = load_pairs(materials.test, store.manifest.languages)
+    kept = out / "result.json"
+    key = hashlib.sha256(
+        json.dumps([store.manifest.version, store.manifest.created_at, [asdict(p) for p in pairs]]).encode()
+    ).hexdigest()
+    known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    if known.get("key") == key:
+        return _from_dict(known["result"])
+    evaluation = evaluate(translator, pairs, progress=progress)
+    curve, sizes = _curve(translator, materials, pairs[:CURVE_SENTENCES], chosen, progress)
+    result = DemoResult(
+        evaluation=evaluation.as_dict(),
+        curve=curve,
+        chosen_sizes=sizes,
+        examples=_examples(translator, pairs, evaluation.outputs),
+        info=store.info(),
+    )
+    replace_file(kept, json.dumps({"key": key, "result": asdict(result)}, ensure_ascii=False, indent=1).encode())
+    return result
+
+
+def _from_dict(content: dict[str, Any]) -> DemoResult:
+    examples = [
+        Example(**{**example, "changes": [Change(**change) for change in example["changes"]]})
+        for example in content["examples"]
+    ]
+    return DemoResult(**{**content, "examples": examples})
+
+
+def _curve(
+    translator: Translator,
+    materials: Materials,
+    pairs: Sequence[SentencePair],
+    settings: AdaptationSettings,
+    progress: Progress,
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """BLEU by K for the three methods, and how many neighbours Meta-k believes on dev."""
+    model, snapshot, retriever = translator.model, translator.snapshot, translator.retriever
+    learned = snapshot.manifest.adaptation or {}
+    dev_pairs, origin = load_pairs(materials.dev, snapshot.manifest.languages)
+    cache = collect_cache(
+        model, retriever, dev_from_pairs(model, snapshot, dev_pairs, origin), settings.max_k, progress
+    )
+    held_out = list(range(0, len(dev_pairs), 5))
+    tuned = learned["vanilla"]
+    temperature = learned["metak"]["temperature"]
+    sources = model.tokenize_sources([pair.source for pair in pairs])
+    references = [pair.target for pair in pairs]
+    sizes = [size for size in CURVE_SIZES if size <= settings.max_k]
+    curve: dict[str, list[float]] = {"vanilla": [], "uniform": [], "adaptive": []}
+    done, total = 0, len(sizes) * 3 * len(sources)
+    for size in sizes:
+        methods: list[Method] = [
+            Vanilla(size, tuned["temperature"], tuned["knn_share"]),
+            Uniform(size, temperature),
+            _metak_of(cache, held_out, size, temperature, settings),
+        ]
+        for name, method in zip(curve, methods, strict=True):
+            decoder = Decoder(model, retriever, method, translator.decoding)
+            curve[name].append(bleu(decoder.texts(decoder.decode(sources)), references))
+            done += len(sources)
+            progress("curve", done, total)
+    assert translator.method is not None
+    believed = translator.method.weigh(cache.neighbors)
+    mean = believed.size_probabilities.mean(dim=0).tolist()
+    return curve, {str(size): share for size, share in zip(believed.sizes, mean, strict=True)}
+
+
+def _metak_of(
+    cache: NeighborCache, held_out: list[int], max_k: int, temperature: float, settings: AdaptationSettings
+) -> Method:
+    """A network for another K, from the same cache."""
+    nearest = replace(cache, neighbors=cache.neighbors.nearest(max_k))
+    train_part, select_part = nearest.split(held_out)
+    (trained,) = train_metak(
+        train_part, select_part, max_k=max_k, temperatures=[temperature], settings=settings.training
+    )
+    return trained.network
+
+
+def _examples(translator: Translator, pairs: Sequence[SentencePair], outputs: dict[str, list[str]]) -> list[Example]:
+    """Sentences of a readable length that gained most by chrF: where the memory had something to say."""
+    gains = []
+    for i, pair in enumerate(pairs[: len(outputs["base"])]):
+        base, adaptive = outputs["base"][i], outputs["adaptive"][i]
+        if 5 <= len(pair.source.split()) <= 16:
+            gains.append((sentence_chrf(adaptive, pair.target) - sentence_chrf(base, pair.target), i))
+    chosen = [i for _, i in sorted(gains, reverse=True)[:NUM_EXAMPLES]]
+    results = []
+    for i in chosen:
+        translation = translator.explain(pairs[i].source)
+        results.append(
+            Example(pairs[i].source, pairs[i].target, outputs["base"][i], translation.text, changed_words(translation))
+        )
+    return results
+
+
+def changed_words(translation: Translation) -> list[Change]:
+    """The stretches of an output that the model alone would not have written, each with its best segment."""
+    changes: list[Change] = []
+    for token in translation.tokens:
+        if token.is_models_first_choice or token.start == token.end or not token.neighbors:
+            continue
+        start, end = _word_around(translation.text, token.start, token.end)
+        votes = [neighbor for neighbor in token.neighbors if neighbor.token_id == token.token_id]
+        if not votes or (changes and start < changes[-1].end):
+            continue
+        best = max(votes, key=lambda neighbor: neighbor.weight).segment
+        changes.append(Change(translation.text[start:end], start, end, best.source, best.target))
+    return changes
+
+
+def _word_around(text: str, start: int, end: int) -> tuple[int, int]:
+    while start < end and text[start] == " ":
+        start += 1
+    while start > 0 and text[start - 1] != " ":
+        start -= 1
+    while end < len(text) and text[end] != " ":
+        end += 1
+    return start, end
