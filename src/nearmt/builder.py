@@ -200,8 +200,10 @@ class Builder:
             with storage_errors(self.folder):
                 path = self.folder / f"index-{manifest.version + 1:06d}.faiss"
                 description = {**save_index(index, path), "reranked": self.settings.reranked}
+            del index  # its lists have grown by doubling; read back they are as large as they need to be
+            indexed = Snapshot(self.folder, replace(manifest, index=description))
             states, excluded = held_out_states(snapshot, _RECALL_QUERIES)
-            retriever = Retriever(snapshot, index, self.settings.reranked)
+            retriever = Retriever(indexed)
             recall = measure_recall(retriever, states, excluded, min(self.settings.max_k, total))
             manifest = manifest.changed(index={**description, "recall": recall.as_dict()})
             manifest.save(self.folder)

@@ -5,7 +5,7 @@ import numpy as np
 
 from nearmt.store import Snapshot
 
-_PIECE = 65_536
+_PIECE = 16_384
 
 
 class StreamedIndex:

@@ -14,7 +14,7 @@ from nearmt.store import Snapshot, sha256_of
 EXACT_UP_TO = 30_000
 # Fixed, so that training a large index takes no more memory than training a middling one.
 _TRAINING_ROWS = 65_536
-_ADD_ROWS = 32_768
+_ADD_ROWS = 8_192
 
 
 def choose_factory(num_entries: int, width: int) -> str:
