@@ -4,6 +4,7 @@ Only K numbers a row change, so nothing here is ever as large as rows × K × vo
 model's share and one weight per neighbour, and `mix` adds those weights at the neighbours' tokens.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +15,8 @@ from nearmt.neighbors import Neighbors
 
 # Where the model's share is 0 its log would be -inf, and so would every token that no neighbour names.
 _SMALLEST_SHARE = 1e-30
+# Counting distinct tokens compares every two neighbours of a row.
+MAX_NEIGHBORS = 1024
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,16 @@ class Method(Protocol):
     def weigh(self, neighbors: Neighbors) -> MixtureWeights: ...
 
 
+def check_temperature(temperature: float) -> None:
+    """A temperature is a number above 0."""
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise SettingError(f"the temperature must be a number above 0, not {temperature}")
+
+
 def neighbor_counts(max_k: int) -> tuple[int, ...]:
     """S = (0, 1, 2, 4, …, K): how many neighbours may be believed. K itself is always one of them."""
-    if max_k < 1:
-        raise SettingError(f"the number of neighbours must be at least 1, not {max_k}")
+    if not 1 <= max_k <= MAX_NEIGHBORS:
+        raise SettingError(f"the number of neighbours must be between 1 and {MAX_NEIGHBORS}, not {max_k}")
     powers = [1 << i for i in range(max_k.bit_length()) if 1 << i < max_k]
     return (0, *powers, max_k)
 
@@ -87,7 +96,10 @@ def weights_from_sizes(
     first_size = torch.bucketize(torch.arange(e.shape[1], device=e.device), ends)
     any_found = neighbors.found[:, 0]
     weights = torch.where(any_found.unsqueeze(1), e * tail[:, first_size], 0.0)
-    nmt_share = torch.where(any_found, size_probabilities[:, 0], 1.0)
+    alone = torch.zeros_like(size_probabilities)
+    alone[:, 0] = 1.0
+    size_probabilities = torch.where(any_found.unsqueeze(1), size_probabilities, alone)
+    nmt_share = size_probabilities[:, 0]
     return MixtureWeights(nmt_share, weights, sizes, size_probabilities)
 
 
@@ -112,10 +124,8 @@ class Vanilla:
     name: str = "vanilla"
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise SettingError(f"k must be at least 1, not {self.k}")
-        if self.temperature <= 0:
-            raise SettingError(f"the temperature must be above 0, not {self.temperature}")
+        neighbor_counts(self.k)
+        check_temperature(self.temperature)
         if not 0 <= self.knn_share <= 1:
             raise SettingError(f"the retrieved share must be between 0 and 1, not {self.knn_share}")
 
@@ -136,6 +146,10 @@ class Uniform:
     max_k: int
     temperature: float
     name: str = "uniform"
+
+    def __post_init__(self) -> None:
+        neighbor_counts(self.max_k)
+        check_temperature(self.temperature)
 
     def weigh(self, neighbors: Neighbors) -> MixtureWeights:
         sizes = neighbor_counts(self.max_k)

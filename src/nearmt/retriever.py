@@ -14,7 +14,6 @@ from nearmt.store import Snapshot
 _EXACT_SLACK = 8
 RERANKED = 128
 _GATHERED_NUMBERS = 1 << 20  # keys are fetched a few rows at a time, so that they stay in the processor's cache
-_MOST_CANDIDATES = 2048
 
 
 class Retriever:
@@ -37,20 +36,32 @@ class Retriever:
         if len(self.snapshot) == 0 or len(queries) == 0:
             empty = torch.zeros((len(queries), 0))
             return Neighbors.sorted_from(empty, empty.long(), empty.long(), k)
-        wanted = k + _EXACT_SLACK if self.index.is_exact else max(k, self.reranked)
-        if excluded is not None:
-            wanted += max((self._num_entries(row) for row in excluded if row is not None), default=0)
-        wanted = min(wanted, _MOST_CANDIDATES, self.index.num_entries)
+        wanted = min(k + _EXACT_SLACK if self.index.is_exact else max(k, self.reranked), self.index.num_entries)
+        distances, entry_ids = self._candidates(queries, wanted, excluded)
+        while excluded is not None and wanted < self.index.num_entries:
+            # Rows whose candidates were mostly excluded are searched again, deeper.
+            short = ((entry_ids >= 0).sum(dim=1) < min(k, wanted)).nonzero().flatten()
+            if not len(short):
+                break
+            wanted = min(4 * wanted, self.index.num_entries)
+            deeper = self._candidates(queries[short], wanted, [excluded[i] for i in short.tolist()])
+            pad = (0, wanted - entry_ids.shape[1])
+            distances = torch.nn.functional.pad(distances, pad)
+            entry_ids = torch.nn.functional.pad(entry_ids, pad, value=-1)
+            distances[short], entry_ids[short] = deeper
+        return Neighbors.sorted_from(distances, self._values[entry_ids.clamp_min(0)].long(), entry_ids, k)
+
+    def _candidates(
+        self, queries: torch.Tensor, wanted: int, excluded: Sequence[np.ndarray | None] | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(rows, wanted) distances and entry ids, unsorted; -1 for what was not found or does not count."""
         approximate, found = self.index.search(queries.numpy(), wanted)
         entry_ids = torch.from_numpy(found)
         if excluded is not None:
             entry_ids = self._without(entry_ids, excluded)
-        safe_ids = entry_ids.clamp_min(0)
         if self.index.is_exact or self.reranked:
-            distances = self._distances(queries, safe_ids)
-        else:
-            distances = torch.from_numpy(approximate)
-        return Neighbors.sorted_from(distances, self._values[safe_ids].long(), entry_ids, k)
+            return self._distances(queries, entry_ids.clamp_min(0)), entry_ids
+        return torch.from_numpy(approximate), entry_ids
 
     def _distances(self, queries: torch.Tensor, entry_ids: torch.Tensor) -> torch.Tensor:
         """Squared distances measured directly, the same whatever else is searched with a row."""
@@ -62,10 +73,6 @@ class Retriever:
             keys = self._keys[ids.reshape(-1)].view(*ids.shape, -1).float()
             out[start : start + step] = keys.sub_(queries[start : start + step].unsqueeze(1)).square_().sum(dim=2)
         return out
-
-    def _num_entries(self, sentence_ids: np.ndarray) -> int:
-        ranges = [self.snapshot.entry_range(int(sentence)) for sentence in sentence_ids]
-        return sum(end - first for first, end in ranges)
 
     def _without(self, entry_ids: torch.Tensor, excluded: Sequence[np.ndarray | None]) -> torch.Tensor:
         sentence_ids = self.snapshot.sentence_ids_of(entry_ids.numpy())

@@ -33,6 +33,11 @@ class NeighborCache:
         neighbors = parts.pop("neighbors").rows(mask)
         return NeighborCache(neighbors=neighbors, **{name: part[mask] for name, part in parts.items()})
 
+    def median_distance(self, slot: int) -> float:
+        """The median distance of the neighbour in a slot, over the tokens that have neighbours; 0 without any."""
+        distances = self.neighbors.squared_distances[self.neighbors.found[:, 0], slot]
+        return float(distances.median()) if len(distances) else 0.0
+
     def split(self, held_out: Sequence[int]) -> tuple["NeighborCache", "NeighborCache"]:
         """Whole sentences apart: what to train on, and what to select by."""
         mask = torch.from_numpy(np.isin(self.sentence_ids.numpy(), list(held_out)))

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from nearmt.errors import SettingError, StoreDamagedError
-from nearmt.mixture import MixtureWeights, distinct_counts, neighbor_counts, weights_from_sizes
+from nearmt.mixture import MixtureWeights, check_temperature, distinct_counts, neighbor_counts, weights_from_sizes
 from nearmt.neighbors import Neighbors
 
 FEATURES = ("distances", "counts")
@@ -37,8 +37,7 @@ class MetaK(nn.Module):
         features: Sequence[str] = FEATURES,
     ) -> None:
         super().__init__()
-        if temperature <= 0:
-            raise SettingError(f"the temperature must be above 0, not {temperature}")
+        check_temperature(temperature)
         if not features or not set(features) <= set(FEATURES):
             raise SettingError(f"the features must be some of {', '.join(FEATURES)}, not {', '.join(features)}")
         self.max_k, self.temperature, self.hidden = max_k, temperature, hidden

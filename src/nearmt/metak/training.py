@@ -52,7 +52,7 @@ class TrainedMetaK:
 
 def distance_scale(cache: NeighborCache, raw: bool = False) -> float:
     """The constant that brings the median distance of the farthest neighbour to 100."""
-    median = float(cache.neighbors.squared_distances[:, -1].median())
+    median = cache.median_distance(-1)
     return 1.0 if raw or median <= 0 else 100.0 / median
 
 

@@ -16,7 +16,7 @@ _TINY = 1e-30
 
 def temperatures(cache: NeighborCache) -> list[float]:
     """What T to try: the paper's two, and some around the median distance of the nearest neighbour."""
-    median = float(cache.neighbors.squared_distances[:, 0].median())
+    median = cache.median_distance(0)
     around = [float(f"{factor * median:.4g}") for factor in _FACTORS] if median > 0 else []
     return sorted({*_PAPER_TEMPERATURES, *around})
 
