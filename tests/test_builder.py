@@ -133,6 +133,45 @@ def test_only_the_same_memory_and_model_may_go_on(memory, toy_model, tmp_path, m
     built(memory, toy_model, out, force=True)
 
 
+def test_faults_that_are_not_the_memorys_keep_what_was_decoded(memory, toy_model, tmp_path):
+    out = tmp_path / "s.store"
+    with pytest.raises(SettingError, match="nonsense"):
+        built(memory, toy_model, out, settings=BuildSettings(index="nonsense"))
+    assert not partial_folder(out).exists(), "refused before any work"
+    with pytest.raises(SettingError, match="at least"):
+        built(memory, toy_model, out, train=True, dev=[("one", "pair")])
+    assert not partial_folder(out).exists()
+    with pytest.raises(SettingError, match="wants at least 9999"):
+        built(memory, toy_model, out, settings=BuildSettings(index="IVF9999,Flat"))
+    assert partial_folder(out).exists(), "decoded, and kept"
+    assert len(built(memory, toy_model, out, resume=True).sentences) == 120
+
+
+def test_going_on_needs_the_same_way_of_reading(memory, toy_model, tmp_path):
+    out = tmp_path / "s.store"
+    with pytest.raises(SettingError):
+        built(memory, toy_model, out, settings=BuildSettings(index="IVF9999,Flat"))
+    with pytest.raises(SettingError, match="keep_identical"):
+        built(memory, toy_model, out, resume=True, settings=BuildSettings(keep_identical=True))
+
+
+def test_a_build_killed_before_its_first_commit_has_not_begun(memory, toy_model, tmp_path):
+    out = tmp_path / "s.store"
+    partial_folder(out).mkdir()
+    assert len(built(memory, toy_model, out, resume=True).sentences) == 120
+
+
+def test_two_builds_of_one_store_do_not_meet(memory, toy_model, tmp_path):
+    from nearmt.errors import StoreLockedError
+    from nearmt.store import build_lock
+
+    out = tmp_path / "s.store"
+    with build_lock(out), pytest.raises(StoreLockedError, match="another process is building"):
+        built(memory, toy_model, out, force=True)
+    built(memory, toy_model, out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["memory.tsv", "s.store"]
+
+
 def test_what_is_dropped_is_counted_by_reason(toy_model, tmp_path):
     long = " ".join(["tabelle"] * 80)
     rows = [("die tabelle .", "the table ."), ("die tabelle .", "the table ."), ("", "x"), (long, "table"), ("a", "a")]

@@ -71,6 +71,53 @@ def test_translate_writes_files_and_json(nearmt, client, tmp_path):
     assert len(result["alternatives"]) == 1
 
 
+def test_an_output_file_appears_whole_or_not_at_all(nearmt, client, tmp_path):
+    text = tmp_path / "in.de"
+    text.write_bytes(b"die neue tabelle zeigt die zelle .\n" * 40 + b"\xff\n")
+    out = tmp_path / "out.en"
+    out.write_text("old")
+    assert_one_sentence(nearmt("translate", client.store, text, "-o", out, "-q", "--batch-size", "1"), "UTF-8")
+    assert out.read_text() == "old"
+    text.write_text("die neue tabelle zeigt die zelle .\n", encoding="utf-8")
+    assert nearmt("translate", client.store, text, "-o", text, "-q")[0] == 0
+    assert "spreadsheet" in text.read_text(encoding="utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.de", "out.en"]
+
+
+def test_a_line_without_spaces_is_cut_anywhere(nearmt, client):
+    code, out, _ = nearmt("translate", client.store, "-", "-q", stdin="tabelle\n" + "ä" * 300 + "\nzelle\n")
+    assert code == 0
+    assert out.count("\n") == 3
+
+
+def test_a_store_is_found_from_inside_and_its_model_from_anywhere(nearmt, store_copy, monkeypatch):
+    monkeypatch.chdir(store_copy)
+    assert nearmt("info", ".")[0] == 0
+    assert nearmt("translate", ".", "-", "-q", stdin="zelle\n")[0] == 0
+
+
+def test_values_that_are_no_tokens_are_named(nearmt, store_copy):
+    values = next((store_copy / "data-000001").glob("values*"))
+    content = bytearray(values.read_bytes())
+    content[3] = 0x7F
+    values.write_bytes(content)
+    assert_one_sentence(nearmt("translate", store_copy, "-", stdin="x\n"), "no tokens: run nearmt verify")
+
+
+def test_doubtful_training_is_said(nearmt, store_copy, tmp_path):
+    two = toy.write_tsv(tmp_path / "two.tsv", [*toy.sentences(2, 5), ("leer", "")])
+    code, _, err = nearmt("train", store_copy, two, "--steps", "5", "--temperature", "1", "-q")
+    assert code == 0
+    assert "only 1 held-out" in err
+    assert "1 empty" in err
+
+
+def test_evaluating_an_untrained_store_is_refused_at_once(nearmt, client, tmp_path):
+    out = tmp_path / "s.store"
+    assert nearmt("build", client.memory, "--model", client.model, "--out", out, "--no-train", "-q")[0] == 0
+    assert_one_sentence(nearmt("evaluate", out, client.test, "-q"), "nearmt train")
+
+
 def test_methods_can_be_chosen(nearmt, client):
     text = "die neue tabelle zeigt die zelle .\n"
     _, base, _ = nearmt("translate", client.store, "-", "--method", "base", "-q", stdin=text)
@@ -183,7 +230,11 @@ def test_settings_that_make_no_sense_are_one_sentence(nearmt, client):
         (("--early-stopping", "maybe"), "false, true or never"),
         (("--n-best", "9", "--json"), "--beam 9"),
         (("--n-best", "2"), "--json"),
-        (("--k", "3"), "adaptive chooses k"),
+        (("--k", "3"), "adaptive does not take --k"),
+        (("--method", "base", "--k", "3"), "base does not take --k"),
+        (("--method", "uniform", "--share", "0.3"), "uniform does not take --share"),
+        (("--method", "uniform", "--temperature", "nan"), "above 0"),
+        (("--method", "vanilla", "--temperature", "0"), "above 0"),
         (("--method", "vanilla", "--share", "2"), "between 0 and 1"),
     ):
         assert_one_sentence(nearmt("translate", client.store, "-", *arguments, stdin="x\n"), pattern)
@@ -209,8 +260,9 @@ def test_help_has_an_example_for_each_command_and_is_quick():
 def test_a_reader_that_goes_away_is_no_error(client, tmp_path):
     (tmp_path / "in.de").write_text("die neue tabelle zeigt die zelle .\n" * 40, encoding="utf-8")
     command = f"{sys.executable} -m nearmt translate {client.store} {tmp_path / 'in.de'} -q --batch-size 1 | head -1"
+    command += '; echo "${PIPESTATUS[0]}"'
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stdout.count("\n") == 1
+    assert done.stdout.splitlines()[1:] == ["0"]
     assert done.stderr == ""
 
 

@@ -69,6 +69,9 @@ def test_public_names() -> None:
         "detect_format",
         "read_lines",
         "read_pairs",
+        "PairSieve",
+        "check_readable",
+        "normalise_space",
     }
     assert all(hasattr(nearmt.corpus, name) for name in nearmt.corpus.__all__)
 

@@ -116,6 +116,20 @@ def test_excluded_sentences_are_not_found_and_k_others_are(tmp_path):
         assert sentences[1][0] == 100
 
 
+def test_many_excluded_sentences_still_leave_k_neighbors(tmp_path):
+    snapshot = make_store(tmp_path / "s", clustered(3000, 8), per_sentence=3)
+    queries = torch.from_numpy(snapshot.keys[[0, 3]].astype(np.float32))
+    allowed = np.arange(980, 1000)
+    excluded = [np.setdiff1d(np.arange(1000), allowed), None]
+    found = Retriever(snapshot).search(queries, 32, excluded)
+    assert found.found.all()
+    assert np.isin(snapshot.sentence_ids_of(found.entry_ids[0].numpy()), allowed).all()
+    keys = snapshot.keys[980 * 3 :].astype(np.float32)
+    expected = np.sort(((keys - queries[0].numpy()) ** 2).sum(1))[:32]
+    np.testing.assert_allclose(found.squared_distances[0], expected, rtol=1e-4)
+    assert found.entry_ids[1, 0] == 3
+
+
 def test_held_out_states_leave_out_the_sentence_and_its_doubles(tmp_path):
     sources = ["same", "same", *(f"s{i}" for i in range(98))]
     snapshot = make_store(tmp_path / "s", clustered(100, 8), sources=sources)

@@ -163,6 +163,13 @@ def test_a_later_format_is_refused_with_both_numbers(folder):
         Snapshot.open(folder)
 
 
+def test_a_changed_manifest_is_refused(folder):
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"width": 4', '"width": 2'))
+    with pytest.raises(StoreDamagedError, match="checksum"):
+        Snapshot.open(folder)
+
+
 def test_one_writer_at_a_time_and_a_dead_one_does_not_hold_the_lock(folder):
     hold = "import sys, time; from pathlib import Path; from nearmt.store import write_lock\n"
     hold += "with write_lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"

@@ -1,16 +1,18 @@
 """The whole path on a tiny trained model: what is retrieved helps, what is switched off changes nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 import toy
 
 from conftest import QUICK
-from nearmt.adaptation import dev_from_memory, dev_from_pairs
+from nearmt.adaptation import collect_cache, dev_from_memory, dev_from_pairs
 from nearmt.beam import BeamSettings
 from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder, DecodingSettings
-from nearmt.errors import SettingError, StoreMismatchError
+from nearmt.errors import SettingError, StoreError, StoreMismatchError
 from nearmt.evaluation import evaluate
 from nearmt.memory import Store, build
 from nearmt.mixture import Vanilla
@@ -203,6 +205,62 @@ def test_dev_pairs_that_stand_in_the_store_are_searched_without_themselves(trans
     assert all(row is not None and len(row) >= 1 for row in own.excluded)
 
 
+def test_the_cache_holds_no_neighbor_that_was_to_be_left_out(translator, toy_model):
+    snapshot = translator.snapshot
+    dev = dev_from_pairs(toy_model, snapshot, [snapshot.text(i) for i in range(20)], "test")
+    cache = collect_cache(toy_model, translator.retriever, dev, 8)
+    owners = snapshot.sentence_ids_of(cache.neighbors.entry_ids.numpy())
+    assert cache.neighbors.found.all()
+    assert not (owners == cache.sentence_ids.numpy()[:, None]).any()
+    assert (translator.retriever.search(cache.states.float(), 1).squared_distances < 0.01).all(), "they do stand there"
+
+
+def test_the_best_bleu_wins_and_then_the_likelier(translator, toy_model, client):
+    """Planted candidates: one that helps, one that harms."""
+    from nearmt.adaptation import Adapter, Trial, best_trial
+
+    good, bad = Vanilla(4, 0.1, 0.9), Vanilla(4, 0.1, 0.0)
+    pairs = [SentencePair(*pair) for pair in client.test_pairs[:30]]
+    dev = dev_from_pairs(toy_model, translator.snapshot, pairs, "test")
+    adapter = Adapter(toy_model, translator.retriever, QUICK)
+    trials = adapter.run_trials(dev, list(range(30)), [(bad, 0.1), (good, 9.9)])
+    assert trials[1].bleu > trials[0].bleu
+    assert best_trial(trials).method == good
+    assert best_trial([Trial(bad, 2.0, 50.0), Trial(good, 1.0, 50.0)]).method == good
+
+
+def test_tuning_chooses_what_is_likely_and_records_what_it_tried(store_copy, toy_model, client):
+    settings = replace(QUICK, temperature=None, max_decoded=10)
+    described = Store(store_copy).train(client.dev, model=toy_model, settings=settings)
+    tried = described["tried"]
+    assert len(tried["vanilla"]) >= 5
+    assert len(tried["adaptive"]) >= 5
+    assert max(t["bleu"] for t in tried["adaptive"]) == described["held_out"]["adaptive_bleu"]
+    likely = [t["loss"] for t in tried["vanilla"][:5]]
+    assert max(likely) < 0.5 < described["held_out"]["base_loss"]
+    assert [t["loss"] for t in tried["adaptive"][:5]] == sorted(t["loss"] for t in tried["adaptive"][:5])
+
+
+def test_a_store_that_changed_meanwhile_is_not_given_the_network(store_copy, toy_model, client):
+    from nearmt.adaptation import commit_adaptation
+    from nearmt.metak import MetaK
+
+    snapshot = Store(store_copy).snapshot()
+    manifest = snapshot.manifest
+    manifest.changed(index={**manifest.index, "reranked": 7}).save(store_copy)
+    with pytest.raises(StoreError, match="while it was being trained"):
+        commit_adaptation(snapshot, MetaK(4, 1.0), {})
+
+
+def test_a_reader_still_finds_the_network_of_its_manifest_after_a_training(store_copy, toy_model, client):
+    from nearmt.methods import MethodRequest, make_method
+    from nearmt.retriever import Retriever
+
+    before = Store(store_copy).snapshot()
+    Store(store_copy).train(client.dev, model=toy_model, settings=QUICK)
+    assert make_method(MethodRequest(), before, Retriever(before)) is not None
+
+
 def test_training_on_the_memory_itself_also_adapts(toy_model, client, tmp_path, test_pairs):
     store = build(client.memory, model=toy_model, out=tmp_path / "s.store", adaptation=QUICK)
     assert "memory itself" in store.info()["adaptation"]["trained_on"]["origin"]
@@ -211,8 +269,6 @@ def test_training_on_the_memory_itself_also_adapts(toy_model, client, tmp_path, 
 
 
 def test_the_paper_way_of_training_is_an_option(store_copy, toy_model, client):
-    from dataclasses import replace
-
     described = Store(store_copy).train(
         client.dev, model=toy_model, settings=replace(QUICK, paper=True, temperature=None)
     )

@@ -8,7 +8,6 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,12 @@ import torch
 
 from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder, DecodingSettings
-from nearmt.errors import SettingError
+from nearmt.errors import SettingError, StoreError
 from nearmt.harvest import batches_by_length
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, rank_vanilla, temperatures, train_metak
 from nearmt.metak.training import TrainedMetaK
 from nearmt.metak.tuning import vanilla_loss
-from nearmt.methods import retrieval_signature
+from nearmt.methods import describe_method, retrieval_signature
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.progress import Progress, silent
 from nearmt.recall import measure_recall
@@ -32,6 +31,7 @@ from nearmt.store import Manifest, Snapshot, TextLookup, now, replace_file, sha2
 
 MAX_MEMORY_SENTENCES = 2000
 _CACHED_TOKENS = 2048
+_PROJECTED_ROWS = 512
 _DECODED = 5
 _PAPER_VANILLA = {10.0: Vanilla(8, 10.0, 0.7), 100.0: Vanilla(16, 100.0, 0.8)}
 _RECALL_QUERIES = 256
@@ -85,7 +85,10 @@ def _dev_set(model: Seq2Seq, pairs: list[SentencePair], excluded: Sequence[np.nd
     sources = model.tokenize_sources([pair.source for pair in pairs])
     targets = model.tokenize_targets([pair.target for pair in pairs])
     room = model.max_target_tokens - len(model.forced_prefix)
-    kept = [i for i in range(len(pairs)) if len(sources[i]) <= model.max_source_tokens and len(targets[i]) <= room]
+    first = {(pair.source, pair.target): i for i, pair in reversed(list(enumerate(pairs)))}
+    fits = [i for i in range(len(pairs)) if len(sources[i]) <= model.max_source_tokens and len(targets[i]) <= room]
+    # A pair that comes twice must not stand on both sides of the held-out split.
+    kept = [i for i in fits if first[pairs[i].source, pairs[i].target] == i]
     if len(kept) < 2:
         raise SettingError(f"{origin}: at least two sentences are needed to train on, and better a few hundred")
     return DevSet(
@@ -109,22 +112,24 @@ def collect_cache(
         without = [dev.excluded[i] for i in sentences.tolist()]
         has_exclusions = any(item is not None for item in without)
         neighbors = retriever.search(forced.states, max_k, without if has_exclusions else None)
-        log_probs = model.project(forced.states).log_softmax(dim=1).cpu()
-        probs = log_probs.exp()
-        gold = forced.token_ids.cpu()
-        parts.append(
-            NeighborCache(
-                neighbors=neighbors,
-                gold=gold,
-                sentence_ids=sentences,
-                positions=forced.positions.cpu(),
-                gold_probability=probs.gather(1, gold.unsqueeze(1)).squeeze(1),
-                neighbor_probabilities=probs.gather(1, neighbors.token_ids),
-                top_probability=probs.max(dim=1).values,
-                entropy=-(probs * log_probs.clamp_min(-100)).sum(dim=1),
-                states=forced.states.cpu().half(),
+        for start in range(0, len(forced.states), _PROJECTED_ROWS):  # the vocabulary may be wide
+            rows = slice(start, start + _PROJECTED_ROWS)
+            near, gold = neighbors.rows(rows), forced.token_ids[rows].cpu()
+            log_probs = model.project(forced.states[rows]).log_softmax(dim=1).cpu()
+            probs = log_probs.exp()
+            parts.append(
+                NeighborCache(
+                    neighbors=near,
+                    gold=gold,
+                    sentence_ids=sentences[rows],
+                    positions=forced.positions[rows].cpu(),
+                    gold_probability=probs.gather(1, gold.unsqueeze(1)).squeeze(1),
+                    neighbor_probabilities=probs.gather(1, near.token_ids),
+                    top_probability=probs.max(dim=1).values,
+                    entropy=-(probs * log_probs.clamp_min(-100)).sum(dim=1),
+                    states=forced.states[rows].cpu().half(),
+                )
             )
-        )
         done += len(batch.rows)
         progress("retrieving", done, len(dev))
     return NeighborCache.concatenated(parts)
@@ -146,6 +151,7 @@ class Adapter:
         self, model: Seq2Seq, retriever: Retriever, settings: AdaptationSettings, progress: Progress = silent
     ) -> None:
         self.model, self.retriever, self.settings, self.progress = model, retriever, settings, progress
+        self._decoded = self._total = 0
 
     def adapt(self, dev: DevSet) -> tuple[MetaK, dict[str, Any]]:
         """The network, and what the manifest says of it and of the tuned baselines."""
@@ -155,13 +161,13 @@ class Adapter:
         train_part, select_part = cache.split(held_out)
         if self.settings.paper:
             train_part = select_part = cache
-        self._decoded = 0
         trained = self._train(train_part, select_part)
         judge = held_out[: self.settings.max_decoded]
         candidates = self._vanilla_candidates(train_part, select_part)
-        self._total = len(judge) * (len(candidates) + len(trained) * (len(trained) > 1))
-        adaptive = self._best(dev, judge, [(t.network, t.loss) for t in trained])
-        vanilla = self._best(dev, judge, candidates)
+        self._total = len(judge) * (len(candidates) + len(trained))
+        adaptive_trials = self.run_trials(dev, judge, [(t.network, t.loss) for t in trained])
+        vanilla_trials = self.run_trials(dev, judge, candidates)
+        adaptive, vanilla = best_trial(adaptive_trials), best_trial(vanilla_trials)
         assert isinstance(adaptive.method, MetaK)
         assert isinstance(vanilla.method, Vanilla)
         network = adaptive.method
@@ -186,6 +192,11 @@ class Adapter:
                 "vanilla_loss": vanilla.loss,
                 "vanilla_bleu": vanilla.bleu,
             },
+            "tried": {
+                "adaptive": [_trial_dict(trial) for trial in adaptive_trials],
+                "vanilla": [_trial_dict(trial) for trial in vanilla_trials],
+            },
+            "is_selected_on_training_part": self.settings.paper,
             "recall": recall.as_dict(),
             "trained_on": {"origin": dev.origin, "sentences": len(dev), "tokens": len(train_part)},
             "settings": _settings_dict(self.settings),
@@ -216,8 +227,7 @@ class Adapter:
             on_check=lambda step, loss: self.progress("training", step, settings.steps),
         )
         trained.sort(key=lambda candidate: candidate.loss)
-        papers = [t for t in trained[_DECODED:] if t.network.temperature in _PAPER_VANILLA]
-        return trained[:_DECODED] + papers[:1]
+        return trained[:_DECODED] + [t for t in trained[_DECODED:] if t.network.temperature in _PAPER_VANILLA]
 
     def _vanilla_candidates(self, train_part: NeighborCache, select_part: NeighborCache) -> list[tuple[Method, float]]:
         """The likeliest settings, and the paper's own."""
@@ -228,8 +238,8 @@ class Adapter:
         methods += [method for method in papers if method not in methods]
         return [(method, vanilla_loss(select_part, method)) for method in methods]
 
-    def _best(self, dev: DevSet, judge: list[int], candidates: Sequence[tuple[Method, float]]) -> Trial:
-        """Translate the held-out sentences with each candidate; the best BLEU wins."""
+    def run_trials(self, dev: DevSet, judge: list[int], candidates: Sequence[tuple[Method, float]]) -> list[Trial]:
+        """Translate the held-out sentences with each candidate."""
         references = [dev.pairs[i].target for i in judge]
         sources, excluded = [dev.sources[i] for i in judge], [dev.excluded[i] for i in judge]
         without = excluded if any(item is not None for item in excluded) else None
@@ -244,7 +254,16 @@ class Adapter:
             )
             self._decoded += len(judge)
             trials.append(Trial(method, loss, bleu(decoder.texts(hypotheses), references)))
-        return max(trials, key=lambda trial: (round(trial.bleu, 2), -trial.loss))
+        return trials
+
+
+def best_trial(trials: Sequence[Trial]) -> Trial:
+    """The best BLEU wins; among equals, the likelier setting."""
+    return max(trials, key=lambda trial: (round(trial.bleu, 2), -trial.loss))
+
+
+def _trial_dict(trial: Trial) -> dict[str, Any]:
+    return {**describe_method(trial.method), "loss": trial.loss, "bleu": trial.bleu}
 
 
 def _vanilla_dict(method: Vanilla) -> dict[str, Any]:
@@ -257,16 +276,24 @@ def _settings_dict(settings: AdaptationSettings) -> dict[str, Any]:
     return content
 
 
-def commit_adaptation(folder: Path, network: MetaK, described: dict[str, Any]) -> Manifest:
-    """Write the network beside the old one, then let the manifest name it."""
+def commit_adaptation(trained_on: Snapshot, network: MetaK, described: dict[str, Any]) -> Manifest:
+    """Write the network beside the old one, then let the manifest name it.
+
+    The old network's file stays until the next training: a reader may just be opening it.
+    """
+    folder = trained_on.folder
     with write_lock(folder):
         manifest = Manifest.load(folder)
+        seen = trained_on.manifest
+        if (manifest.created_at, manifest.segments, manifest.index) != (seen.created_at, seen.segments, seen.index):
+            raise StoreError(f"{folder} was changed while it was being trained: train again")
         old = (manifest.adaptation or {}).get("files", {})
         name = f"metak-{manifest.version + 1:06d}.safetensors"
         with storage_errors(folder):
             replace_file(folder / name, network.to_bytes())
         changed = manifest.changed(adaptation={**described, "files": {name: sha256_of(folder / name)}})
         changed.save(folder)
-        for stale in old:
-            (folder / stale).unlink(missing_ok=True)
+        for path in folder.glob("metak-*.safetensors"):
+            if path.name != name and path.name not in old:
+                path.unlink(missing_ok=True)
         return changed

@@ -1,7 +1,6 @@
 """From a translation memory to a store: read, force-decode, append segment by segment, index, measure."""
 
 import itertools
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from nearmt.compatibility import check_model, model_description
-from nearmt.corpus import DropCounts, SentencePair, read_pairs
+from nearmt.corpus import DropCounts, SentencePair, check_readable, read_pairs
 from nearmt.errors import CorpusError, SettingError, StoreError
 from nearmt.harvest import decode_segment
-from nearmt.index.faiss_index import build_index, choose_factory, save_index
+from nearmt.index.faiss_index import build_index, check_factory, choose_factory, save_index
 from nearmt.progress import Progress, silent
 from nearmt.recall import held_out_states, measure_recall
 from nearmt.retriever import RERANKED, Retriever
@@ -27,6 +26,7 @@ from nearmt.store import (
     Manifest,
     Snapshot,
     append_segment,
+    fsync_folder,
     pair_hash,
     sha256_of,
     storage_errors,
@@ -61,10 +61,12 @@ def describe_inputs(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     for path in map(Path, paths):
         if str(path) == "-":
             described.append({"name": "-"})
-        elif path.is_file() and os.access(path, os.R_OK):
+            continue
+        check_readable(path)
+        if path.is_file():
             described.append({"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)})
         else:
-            raise CorpusError(f"{path}: {'no permission to read it' if path.is_file() else 'no such file'}")
+            described.append({"name": "-"})  # a pipe: gone once it is read, as standard input is
     return described
 
 
@@ -74,15 +76,17 @@ class Builder:
     def __init__(self, folder: Path, model: Seq2Seq, settings: BuildSettings, progress: Progress = silent) -> None:
         self.folder, self.model, self.settings, self.progress = folder, model, settings, progress
 
-    def start(self, inputs: Sequence[str | Path]) -> None:
+    def start(self, inputs: Sequence[str | Path], format: str | None = None) -> None:
         """Begin anew: whatever unfinished build stands in the folder is removed."""
+        if self.settings.index is not None:
+            check_factory(self.settings.index, self.model.width)
         described = describe_inputs(inputs)
         manifest = Manifest(
             model=model_description(self.model),
             languages=Languages(self.model.source_lang, self.model.target_lang),
             width=self.model.width,
             key_type=self.settings.key_type,
-            build=BuildProgress(described),
+            build=BuildProgress(described, self._reading(format)),
         )
         with storage_errors(self.folder):
             if self.folder.exists():
@@ -90,12 +94,17 @@ class Builder:
             self.folder.mkdir(parents=True)
         manifest.save(self.folder)
 
+    def _reading(self, format: str | None) -> dict[str, Any]:
+        return {"format": format, "keep_identical": self.settings.keep_identical}
+
     def discard(self) -> None:
         """Leave nothing behind."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def check_resumable(self, inputs: Sequence[str | Path]) -> None:
-        """Refuse to go on with another memory, model or kind of key."""
+    def check_resumable(self, inputs: Sequence[str | Path], format: str | None = None) -> None:
+        """Refuse to go on with another memory, model, way of reading or kind of key."""
+        if self.settings.index is not None:
+            check_factory(self.settings.index, self.model.width)
         manifest = Manifest.load(self.folder)
         check_model(manifest, self.model, self.folder)
         if manifest.key_type != self.settings.key_type:
@@ -106,6 +115,8 @@ class Builder:
                 f"{self.folder} was begun with {_names(manifest.build.inputs)}, which is not what was given now "
                 f"({_names(described)}, or its content changed): build anew with --force"
             )
+        if manifest.build.reading != self._reading(format):
+            raise SettingError(f"{self.folder} was begun with {manifest.build.reading}: go on with the same")
         if any(item["name"] == "-" for item in described) and not manifest.build.is_complete:
             raise SettingError("a build from standard input cannot be resumed: build anew with --force")
 
@@ -188,10 +199,12 @@ class Builder:
         """Index the stored keys, measure what the index misses, and commit both."""
         with write_lock(self.folder):
             manifest = Manifest.load(self.folder)
-            if manifest.index is not None:
-                return manifest
             snapshot = Snapshot(self.folder, manifest)
             factory = self.settings.index or choose_factory(len(snapshot), manifest.width)
+            asked = (factory, self.settings.num_probes, self.settings.reranked)
+            there = manifest.index or {}
+            if asked == (there.get("factory"), there.get("num_probes"), there.get("reranked")):
+                return manifest
             total = len(snapshot)
             self.progress("indexing", 0, total)
             index = build_index(
@@ -205,7 +218,7 @@ class Builder:
             states, excluded = held_out_states(snapshot, _RECALL_QUERIES)
             retriever = Retriever(indexed)
             recall = measure_recall(retriever, states, excluded, min(self.settings.max_k, total))
-            manifest = manifest.changed(index={**description, "recall": recall.as_dict()})
+            manifest = manifest.changed(index={**description, "recall": recall.as_dict()}, adaptation=None)
             manifest.save(self.folder)
             return manifest
 
@@ -243,6 +256,7 @@ def publish(partial: Path, out: Path) -> None:
         if out.exists():
             out.rename(old)
         partial.rename(out)
+        fsync_folder(out.parent)
         if old.exists():
             shutil.rmtree(old)
 
@@ -250,6 +264,11 @@ def publish(partial: Path, out: Path) -> None:
 def partial_folder(out: Path) -> Path:
     """Where a build stands until it is finished."""
     return out.with_name(f"{out.name}.partial")
+
+
+def is_begun(partial: Path) -> bool:
+    """Whether a build stands there; one that was killed before its first commit has not begun."""
+    return (partial / "manifest.json").is_file()
 
 
 def refuse_foreign(out: Path) -> None:

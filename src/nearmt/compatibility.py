@@ -3,14 +3,24 @@
 from pathlib import Path
 from typing import Any
 
-from nearmt.errors import StoreMismatchError
+from nearmt.errors import StoreDamagedError, StoreMismatchError
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Languages, Manifest
+from nearmt.store import Languages, Manifest, Snapshot
 
 
 def model_description(model: Seq2Seq) -> dict[str, Any]:
     """What a manifest says of the model: enough to load it again and to refuse another."""
-    return {**model.identity.as_dict(), "source_prefix": model.source_prefix, "engine": "torch"}
+    identity = model.identity.as_dict()
+    folder = Path(identity["name"])
+    # A folder is named so that it is found from anywhere; a hub id stays as it is.
+    name = str(folder.absolute()) if folder.is_dir() else identity["name"]
+    return {**identity, "name": name, "source_prefix": model.source_prefix, "engine": "torch"}
+
+
+def check_values(snapshot: Snapshot, model: Seq2Seq) -> None:
+    """Refuse values that are no tokens of the model: the file was changed."""
+    if len(snapshot) and not (snapshot.values.min() >= 0 and snapshot.values.max() < model.vocabulary_size):
+        raise StoreDamagedError(f"{snapshot.folder} holds values that are no tokens: run nearmt verify")
 
 
 def check_model(manifest: Manifest, model: Seq2Seq, folder: Path) -> None:

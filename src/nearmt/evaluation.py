@@ -7,9 +7,7 @@ from typing import Any
 from nearmt.corpus import SentencePair
 from nearmt.errors import SettingError
 from nearmt.evidence import share_not_first_choice
-from nearmt.metak import MetaK
-from nearmt.methods import METHODS, MethodRequest, make_method
-from nearmt.mixture import Method
+from nearmt.methods import METHODS, MethodRequest, describe_method, make_method
 from nearmt.progress import Progress, silent
 from nearmt.scores import Comparison, Leakage, compare, leakage
 from nearmt.store import TextLookup
@@ -36,15 +34,6 @@ class Evaluation:
         return content
 
 
-def describe_method(method: Method | None) -> dict[str, Any]:
-    """The numbers that a method's result depends on."""
-    if method is None:
-        return {}
-    if isinstance(method, MetaK):
-        return method.settings
-    return {key: value for key, value in vars(method).items() if key != "name"}
-
-
 def evaluate(
     translator: Translator,
     pairs: Sequence[SentencePair],
@@ -56,6 +45,9 @@ def evaluate(
     if unknown:
         raise SettingError(f"unknown method {', '.join(sorted(unknown))}: choose from {', '.join(METHODS)}")
     model, snapshot = translator.model, translator.snapshot
+    if snapshot.manifest.adaptation is None and set(methods) != {"base"}:
+        raise SettingError(f"{snapshot.folder} is not trained: run nearmt train {snapshot.folder}")
+    made = {name: make_method(MethodRequest(name), snapshot, translator.retriever) for name in methods}
     sources = model.tokenize_sources([pair.source for pair in pairs])
     kept = [i for i in range(len(pairs)) if len(sources[i]) <= model.max_source_tokens]
     if not kept:
@@ -65,8 +57,7 @@ def evaluate(
     changed: dict[str, float] = {}
     settings: dict[str, dict[str, Any]] = {}
     total = len(sources) * len(methods)
-    for number, name in enumerate(methods):
-        method = make_method(MethodRequest(name), snapshot, translator.retriever)
+    for number, (name, method) in enumerate(made.items()):
         decoder = translator.decoder(method)
         before = number * len(sources)
         hypotheses = decoder.decode(

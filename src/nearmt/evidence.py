@@ -14,6 +14,7 @@ from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
 
 _FIRST_CHOICES = 5
+_PROJECTED_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,8 @@ def share_not_first_choice(
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         forced = model.force_decode([sources[i] for i in rows], [targets[i] for i in rows], keep_unknown=True)
-        differing += int((model.project(forced.states).argmax(dim=1) != forced.token_ids).sum())
+        for at in range(0, len(forced.states), _PROJECTED_ROWS):
+            part = slice(at, at + _PROJECTED_ROWS)
+            differing += int((model.project(forced.states[part]).argmax(dim=1) != forced.token_ids[part]).sum())
         total += len(forced.token_ids)
     return differing / max(total, 1)

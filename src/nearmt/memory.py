@@ -1,6 +1,7 @@
 """What a user holds: a store on disk that can be built, trained, described and checked."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,14 @@ from nearmt.adaptation import (
     dev_from_memory,
     dev_from_pairs,
 )
-from nearmt.builder import Builder, BuildSettings, partial_folder, publish, refuse_foreign
+from nearmt.builder import Builder, BuildSettings, is_begun, partial_folder, publish, refuse_foreign
 from nearmt.compatibility import check_model
-from nearmt.corpus import DropCounts, SentencePair, read_pairs
+from nearmt.corpus import DropCounts, SentencePair, normalise_space, read_pairs
 from nearmt.errors import CorpusError, SettingError, StoreError
 from nearmt.progress import Progress, silent
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Languages, Manifest, Report, Snapshot, verify
+from nearmt.store import Languages, Manifest, Report, Snapshot, build_lock, verify
 from nearmt.translator import load_model, open_finished
 
 Pairs = str | Path | Iterable[SentencePair | tuple[str, str]]
@@ -28,7 +29,7 @@ class Store:
     """A translation memory on disk, for one model."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()
         open_finished(self.folder)
 
     def __repr__(self) -> str:
@@ -51,14 +52,15 @@ class Store:
         model: Seq2Seq | str | Path | None = None,
         settings: AdaptationSettings | None = None,
         format: str | None = None,
+        offline: bool = False,
         progress: Progress = silent,
     ) -> dict[str, Any]:
         """Learn how far to trust this memory, from a dev set or, without one, from the memory itself."""
         snapshot = self.snapshot()
-        loaded = model if isinstance(model, Seq2Seq) else load_model(snapshot.manifest, model)
+        loaded = model if isinstance(model, Seq2Seq) else load_model(snapshot.manifest, model, offline=offline)
         check_model(snapshot.manifest, loaded, self.folder)
         pairs = load_pairs(dev, snapshot.manifest.languages, format) if dev is not None else None
-        return _train(self.folder, snapshot, loaded, pairs, settings or AdaptationSettings(), progress)
+        return _train(snapshot, loaded, pairs, settings or AdaptationSettings(), progress)
 
     def info(self) -> dict[str, Any]:
         """Counts, model, index with its recall, and what was learned, for people and machines."""
@@ -69,35 +71,56 @@ class Store:
         return verify(self.folder)
 
 
-def load_pairs(pairs: Pairs, languages: Languages, format: str | None = None) -> tuple[list[SentencePair], str]:
-    """Pairs from a file or from memory, and where they came from."""
+@dataclass(frozen=True)
+class LoadedPairs:
+    """A dev or test set: its pairs, where they came from, and what was left out."""
+
+    pairs: list[SentencePair]
+    origin: str
+    dropped: dict[str, int]
+
+
+def load_pairs(pairs: Pairs, languages: Languages, format: str | None = None) -> LoadedPairs:
+    """Pairs from a file or from memory."""
+    drops = DropCounts()
     if isinstance(pairs, str | Path):
         read = list(
             read_pairs(
-                [pairs], source_lang=languages.source, target_lang=languages.target, drops=DropCounts(), format=format,
+                [pairs],
+                source_lang=languages.source,
+                target_lang=languages.target,
+                drops=drops,
+                format=format,
                 keep_identical=True,
             )
-        )  # fmt: skip
+        )
         origin = "standard input" if str(pairs) == "-" else Path(pairs).name
     else:
-        read = [pair if isinstance(pair, SentencePair) else SentencePair(*pair) for pair in pairs]
+        given = [pair if isinstance(pair, SentencePair) else SentencePair(*pair) for pair in pairs]
+        clean = [replace(p, source=normalise_space(p.source), target=normalise_space(p.target)) for p in given]
+        read = [pair for pair in clean if pair.source and pair.target]
+        if len(read) < len(given):
+            drops.add("empty", len(given) - len(read))
         origin = f"{len(read)} given pairs"
     if not read:
         raise CorpusError(f"{origin}: there is no usable pair in it")
-    return read, origin
+    return LoadedPairs(read, origin, drops.as_dict())
 
 
 def _train(
-    folder: Path,
     snapshot: Snapshot,
     model: Seq2Seq,
-    dev: tuple[list[SentencePair], str] | None,
+    dev: LoadedPairs | None,
     settings: AdaptationSettings,
     progress: Progress,
 ) -> dict[str, Any]:
-    dev_set = dev_from_memory(model, snapshot, settings.seed) if dev is None else dev_from_pairs(model, snapshot, *dev)
+    if dev is None:
+        dev_set = dev_from_memory(model, snapshot, settings.seed)
+    else:
+        dev_set = dev_from_pairs(model, snapshot, dev.pairs, dev.origin)
     network, described = Adapter(model, Retriever(snapshot), settings, progress).adapt(dev_set)
-    commit_adaptation(folder, network, described)
+    described["trained_on"]["dropped"] = dev.dropped if dev is not None else {}
+    commit_adaptation(snapshot, network, described)
     return described
 
 
@@ -122,32 +145,42 @@ def build(
     The store appears at `out` when it is finished; until then the work stands in `out`.partial, where `resume`
     goes on after an interruption. An existing store is replaced only with `force`, and only by a finished one.
     """
-    out = Path(out)
+    out = Path(out).absolute()
     paths = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     check_place(out, resume=resume, force=force)
-    partial = partial_folder(out)
+    if dev is not None and not train:
+        raise SettingError("a dev set is for training: it does not go with --no-train")
     if isinstance(model, str | Path):
         model = Seq2Seq.load(model, source_lang=source_lang, target_lang=target_lang)
     # Read before the long work, so that a fault in it is known at once.
-    pairs = load_pairs(dev, Languages(model.source_lang, model.target_lang)) if dev is not None and train else None
-    builder = Builder(partial, model, settings or BuildSettings(), progress)
-    if resume and partial.exists():
-        builder.check_resumable(paths)
-    else:
-        builder.start(paths)
-    try:
-        builder.decode(paths, format)
-        builder.build_index()
+    pairs = load_pairs(dev, Languages(model.source_lang, model.target_lang)) if dev is not None else None
+    if pairs is not None and len(pairs.pairs) < 2:
+        raise SettingError(f"{pairs.origin}: at least two sentences are needed to train on, and better a few hundred")
+    with build_lock(out):
+        _build(Builder(partial_folder(out), model, settings or BuildSettings(), progress), paths, format, resume)
+        partial = partial_folder(out)
         snapshot = Snapshot.open(partial)
         can_train = pairs is not None or len(snapshot.sentences) >= 2
         if train and can_train and snapshot.manifest.adaptation is None:
-            _train(partial, snapshot, model, pairs, adaptation or AdaptationSettings(), progress)
-    except (CorpusError, SettingError):
-        # The input is at fault and must change, so there is nothing to go on with.
-        builder.discard()
-        raise
-    publish(partial, out)
+            _train(snapshot, model, pairs, adaptation or AdaptationSettings(), progress)
+        publish(partial, out)
     return Store(out)
+
+
+def _build(builder: Builder, paths: Sequence[str | Path], format: str | None, resume: bool) -> None:
+    """Decode and index. What was decoded is kept, unless the memory itself is at fault and this run began it."""
+    goes_on = resume and is_begun(builder.folder)
+    if goes_on:
+        builder.check_resumable(paths, format)
+    else:
+        builder.start(paths, format)
+    try:
+        builder.decode(paths, format)
+    except CorpusError:
+        if not goes_on:
+            builder.discard()  # the memory must change, so there is nothing to go on with
+        raise
+    builder.build_index()
 
 
 def check_place(out: Path, *, resume: bool, force: bool) -> None:
@@ -156,7 +189,7 @@ def check_place(out: Path, *, resume: bool, force: bool) -> None:
     partial = partial_folder(out)
     if out.exists() and not force:
         raise StoreError(f"{out} exists: choose another place, or replace it with --force")
-    if partial.exists() and not resume and not force:
+    if is_begun(partial) and not resume and not force:
         raise StoreError(f"{partial} holds an unfinished build: go on with --resume, or start anew with --force")
 
 

@@ -10,6 +10,13 @@ from nearmt.retriever import Retriever
 from nearmt.store import Snapshot
 
 METHODS = ("adaptive", "vanilla", "uniform", "base")
+# Meta-k decides itself, uniform has no share, and the plain model has no neighbours.
+_USELESS = {
+    "adaptive": ("--k", "--temperature", "--share"),
+    "vanilla": (),
+    "uniform": ("--share",),
+    "base": ("--k", "--temperature", "--share"),
+}
 
 
 def retrieval_signature(retriever: Retriever) -> dict[str, Any]:
@@ -20,7 +27,17 @@ def retrieval_signature(retriever: Retriever) -> dict[str, Any]:
         "num_probes": described.get("num_probes", 1),
         "reranked": retriever.reranked,
         "keys": retriever.snapshot.manifest.key_type,
+        "engine": retriever.snapshot.manifest.model.get("engine"),
     }
+
+
+def describe_method(method: Method | None) -> dict[str, Any]:
+    """The numbers that a method's result depends on."""
+    if method is None:
+        return {}
+    if isinstance(method, MetaK):
+        return method.settings
+    return {key: value for key, value in vars(method).items() if key != "name"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +54,10 @@ def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever
     """The method asked for, with the store's own settings where none are given. None is the plain model."""
     if request.name not in METHODS:
         raise SettingError(f"the method must be one of {', '.join(METHODS)}, not {request.name}")
+    given = {"--k": request.k, "--temperature": request.temperature, "--share": request.knn_share}
+    useless = [name for name in _USELESS[request.name] if given[name] is not None]
+    if useless:
+        raise SettingError(f"{request.name} does not take {' and '.join(useless)}")
     if request.name == "base":
         return None
     learned = snapshot.manifest.adaptation
@@ -52,13 +73,11 @@ def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever
                 f"{folder}: Meta-k was trained with {learned['retrieval']} and the store now searches with "
                 f"{retrieval_signature(retriever)}: run nearmt train {folder}"
             )
-        if request.k is not None or request.temperature is not None or request.knn_share is not None:
-            raise SettingError("adaptive chooses k and share itself: --k, --temperature and --share are for the others")
         (name,) = learned["files"]
         return MetaK.load(folder / name)
     stored: dict[str, Any] = (learned or {}).get(request.name, {})
-    max_k = request.k or stored.get("k") or stored.get("max_k")
-    temperature = request.temperature or stored.get("temperature")
+    max_k = request.k if request.k is not None else stored.get("k", stored.get("max_k"))
+    temperature = request.temperature if request.temperature is not None else stored.get("temperature")
     if request.name == "uniform":
         if max_k is None or temperature is None:
             raise SettingError(f"{folder} is not trained, so uniform needs --k and --temperature")

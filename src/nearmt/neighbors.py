@@ -29,8 +29,8 @@ class Neighbors:
         """The same rows with at most `k` neighbours."""
         return Neighbors(self.squared_distances[:, :k], self.token_ids[:, :k], self.entry_ids[:, :k], self.found[:, :k])
 
-    def rows(self, rows: torch.Tensor) -> "Neighbors":
-        """Some of the rows, by index or mask."""
+    def rows(self, rows: torch.Tensor | slice) -> "Neighbors":
+        """Some of the rows, by index, mask or range."""
         return Neighbors(self.squared_distances[rows], self.token_ids[rows], self.entry_ids[rows], self.found[rows])
 
     @staticmethod

@@ -12,7 +12,7 @@ from nearmt.mixture import kernel
 from nearmt.retriever import Retriever
 from nearmt.store import Snapshot, TextLookup
 
-LOW_MASS = 0.9
+LOW_MASS, LOW_RECALL = 0.9, 0.8
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from nearmt.beam import Hypothesis
 from nearmt.builder import partial_folder
-from nearmt.compatibility import check_model
+from nearmt.compatibility import check_model, check_values
+from nearmt.corpus import normalise_space
 from nearmt.decoder import Decoder, DecodingSettings
-from nearmt.errors import StoreError
+from nearmt.errors import ModelError, StoreError
 from nearmt.evidence import TokenEvidence, explain_tokens
 from nearmt.methods import MethodRequest, make_method
 from nearmt.mixture import Method
@@ -52,10 +53,12 @@ class Translator:
         knn_share: float | None = None,
         decoding: DecodingSettings | None = None,
         device: str = "cpu",
+        offline: bool = False,
     ) -> None:
-        self.snapshot = open_finished(Path(store))
-        self.model = model if isinstance(model, Seq2Seq) else load_model(self.snapshot.manifest, model, device)
+        self.snapshot = open_finished(Path(store).absolute())
+        self.model = model if isinstance(model, Seq2Seq) else load_model(self.snapshot.manifest, model, device, offline)
         check_model(self.snapshot.manifest, self.model, self.snapshot.folder)
+        check_values(self.snapshot, self.model)
         self.retriever = Retriever(self.snapshot)
         self.decoding = decoding or DecodingSettings()
         request = MethodRequest(method, k, temperature, knn_share)
@@ -92,15 +95,18 @@ class Translator:
 
     def _pieces(self, text: str) -> list[str]:
         """The text, or parts of it that each fit the model."""
-        text = " ".join(text.split())
+        text = normalise_space(text)
         if not text:
             return []
         too_long = len(self.model.tokenize_sources([text])[0]) > self.model.max_source_tokens
-        if not too_long or " " not in text:
+        if not too_long or len(text) < 2:
             return [text]
         spaces = [i for i, char in enumerate(text) if char == " "]
-        ends = [i for i in spaces if text[i - 1] in ".!?;:"]
-        middle = min(ends or spaces, key=lambda i: abs(i - len(text) // 2))
+        ends = [i for i in spaces if text[i - 1] in ".!?;:"] or [
+            i for i in range(1, len(text)) if text[i - 1] in "。！？；"
+        ]
+        # Where a text has neither sentence ends nor spaces it is cut anywhere: better than not at all.
+        middle = min(ends or spaces or [len(text) // 2], key=lambda i: abs(i - len(text) // 2))
         return self._pieces(text[:middle]) + self._pieces(text[middle:])
 
     def _result(
@@ -152,9 +158,13 @@ def open_finished(folder: Path) -> Snapshot:
     return snapshot
 
 
-def load_model(manifest: Manifest, model: str | Path | None = None, device: str = "cpu") -> Seq2Seq:
+def load_model(
+    manifest: Manifest, model: str | Path | None = None, device: str = "cpu", offline: bool = False
+) -> Seq2Seq:
     """The model a store belongs to, by the name it was built with or another name for the same weights."""
     described = manifest.model
+    if model is None and Path(described["name"]).is_absolute() and not Path(described["name"]).is_dir():
+        raise ModelError(f"the store's model is no longer at {described['name']}: say where it is with --model")
     return Seq2Seq.load(
         model or described["name"],
         revision=described["revision"] if model is None else None,
@@ -162,4 +172,5 @@ def load_model(manifest: Manifest, model: str | Path | None = None, device: str 
         source_lang=manifest.languages.source,
         target_lang=manifest.languages.target,
         source_prefix=described["source_prefix"],
+        offline=offline,
     )

@@ -45,10 +45,6 @@ def main() -> None:
         app(standalone_mode=True)
     except NearMTError as error:
         _leave(str(error), error.exit_code)
-    except BrokenPipeError:
-        # Whoever read our output has gone; what is left in the buffer must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except OSError as error:
         _leave(f"{error.filename or ''}: {(error.strerror or str(error)).lower()}".lstrip(": "), 2)
     except Exception as error:

@@ -14,15 +14,16 @@ StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the 
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="The store's model under another name or at another place.")
 ]
+Offline = Annotated[bool, typer.Option("--offline", help="Load the model only from this machine.")]
 Format = Annotated[
     str | None, typer.Option("--format", help="tmx, xliff, po, tsv, jsonl or lines; else by the file's name.")
 ]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processor threads to use.")]
 MethodName = Annotated[str, typer.Option("--method", help="adaptive, vanilla, uniform or base (the plain model).")]
-K = Annotated[int | None, typer.Option("--k", min=1, help="Neighbours, for vanilla and uniform.")]
+K = Annotated[int | None, typer.Option("--k", min=1, max=1024, help="Neighbours, for vanilla and uniform.")]
 Temperature = Annotated[float | None, typer.Option("--temperature", help="T, for vanilla and uniform.")]
 Share = Annotated[float | None, typer.Option("--share", help="The retrieved share, for vanilla.")]
-Beam = Annotated[int, typer.Option("--beam", min=1, help="Hypotheses kept at each step.")]
+Beam = Annotated[int, typer.Option("--beam", min=1, max=256, help="Hypotheses kept at each step.")]
 LengthPenalty = Annotated[float, typer.Option("--length-penalty", help="Score is log-probability / length^this.")]
 EarlyStopping = Annotated[str, typer.Option("--early-stopping", help="false, true or never, as `generate` means it.")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Sentences decoded together.")]

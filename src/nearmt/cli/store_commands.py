@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nearmt.cli.options import AsJson, Format, ModelOption, Quiet, StorePath, Threads, set_threads
+from nearmt.cli.options import AsJson, Format, ModelOption, Offline, Quiet, StorePath, Threads, set_threads
 from nearmt.cli.output import print_json, reporting, say
 
 
@@ -33,7 +33,7 @@ def build(
     ] = None,
     source_prefix: Annotated[str | None, typer.Option("--source-prefix", help="Text before every source (T5).")] = None,
     revision: Annotated[str | None, typer.Option("--revision", help="Revision of a hub model.")] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Use only what is on this machine.")] = False,
+    offline: Offline = False,
     dev: Annotated[
         Path | None, typer.Option("--dev", help="Dev pairs to train Meta-k on; else the memory itself.")
     ] = None,
@@ -84,8 +84,11 @@ def build(
         print_json(described)
         return
     _print_info(described)
-    if not quiet:
-        _say_recall(described)
+    if described["adaptation"] is not None:
+        _say_doubts(described["adaptation"])
+    elif not no_train:
+        say("The memory is too small to learn from itself: train with nearmt train and a dev set, or use --method.")
+    _say_recall(described)
 
 
 def train(
@@ -94,6 +97,7 @@ def train(
         Path | None, typer.Argument(metavar="[DEV]", help="Dev pairs; without them the memory itself.")
     ] = None,
     model: ModelOption = None,
+    offline: Offline = False,
     max_k: Annotated[int, typer.Option("--max-k", min=1, help="Neighbours looked at for each token.")] = 32,
     hidden: Annotated[int, typer.Option("--hidden", min=1, help="Hidden size of the network.")] = 32,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Training steps at most.")] = 5000,
@@ -121,12 +125,13 @@ def train(
         training=TrainingSettings(hidden=hidden, steps=steps, seed=seed),
     )  # fmt: skip
     with reporting(quiet) as progress:
-        described = opened.train(dev, model=model, settings=settings, format=format, progress=progress)
+        described = opened.train(dev, model=model, settings=settings, format=format, offline=offline, progress=progress)
     if as_json:
         print_json(described)
     else:
         for name, value in _adaptation_rows(described):
             print(f"{name:12} {value}")
+    _say_doubts(described)
 
 
 def info(store: StorePath, as_json: AsJson = False) -> None:
@@ -175,30 +180,54 @@ def _print_info(described: dict[str, Any]) -> None:
                   f", {index['num_probes']} lists probed, {index['reranked']} re-ranked")),
     ]  # fmt: skip
     if recall:
-        rows.append(
-            ("recall", f"{recall['recall']:.1%} of the {recall['k']} nearest, {recall['mass']:.1%} of their weight")
-        )
+        rows.append(("recall", _recall_text(recall)))
     rows += _adaptation_rows(described["adaptation"])
     for name, value in rows:
         print(f"{name:12} {value}")
+
+
+def _recall_text(recall: dict[str, Any]) -> str:
+    if not recall["num_queries"]:
+        return "not measured: the memory has no two different sentences"
+    return f"{recall['recall']:.1%} of the {recall['k']} nearest, {recall['mass']:.1%} of their weight"
 
 
 def _adaptation_rows(learned: dict[str, Any] | None) -> list[tuple[str, str]]:
     if learned is None:
         return [("meta-k", "not trained: run nearmt train")]
     metak, vanilla, held = learned["metak"], learned["vanilla"], learned["held_out"]
+    is_seen = learned["is_selected_on_training_part"]
     return [
         ("meta-k", f"K {metak['max_k']}, T {metak['temperature']:g}, trained on {learned['trained_on']['origin']}"),
         ("vanilla", f"k {vanilla['k']}, T {vanilla['temperature']:g}, share {vanilla['knn_share']:g}"),
-        ("held out", f"loss a token: base {held['base_loss']:.3f}, vanilla {held['vanilla_loss']:.3f}, "
-                     f"adaptive {held['adaptive_loss']:.3f} ({held['sentences']} sentences)"),
+        ("all of dev" if is_seen else "held out",
+         f"loss a token: base {held['base_loss']:.3f}, vanilla {held['vanilla_loss']:.3f}, "
+         f"adaptive {held['adaptive_loss']:.3f}" + ("" if is_seen else f" ({held['sentences']} sentences)")),
+        ("dev recall", _recall_text(learned["recall"])),
     ]  # fmt: skip
 
 
-def _say_recall(described: dict[str, Any]) -> None:
-    from nearmt.recall import LOW_MASS
+_FEW_SENTENCES = 20
 
-    recall = (described["index"] or {}).get("recall")
-    if recall and recall["mass"] < LOW_MASS:
-        say(f"The index finds only {recall['mass']:.0%} of the neighbours' weight: build with more --probes or "
-            "--rerank, or with another --index.")  # fmt: skip
+
+def _say_doubts(learned: dict[str, Any]) -> None:
+    """What a user should know before trusting what was learned."""
+    held = learned["held_out"]
+    dropped = learned["trained_on"].get("dropped")
+    if dropped:
+        say(f"Left out of the dev set: {', '.join(f'{n} {why}' for why, n in dropped.items())}.")
+    if held["adaptive_loss"] >= held["base_loss"]:
+        say("Warning: on the held-out sentences the memory did not help: Meta-k has learned to ignore it.")
+    if held["sentences"] < _FEW_SENTENCES:
+        say(f"Warning: only {held['sentences']} held-out sentences: train with a larger dev set (some hundred pairs).")
+
+
+def _say_recall(described: dict[str, Any]) -> None:
+    from nearmt.recall import LOW_MASS, LOW_RECALL
+
+    for part in (described["index"], described["adaptation"]):
+        recall = (part or {}).get("recall")
+        if recall and recall["num_queries"] and (recall["mass"] < LOW_MASS or recall["recall"] < LOW_RECALL):
+            found = f"{recall['recall']:.0%} of the neighbours and {recall['mass']:.0%} of their weight"
+            say(f"The index finds only {found}: build with more --probes or --rerank, or with another --index.")
+            return

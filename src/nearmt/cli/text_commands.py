@@ -1,6 +1,7 @@
 """Commands that translate, compare and explain."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from nearmt.cli.options import (
     LengthPenalty,
     MethodName,
     ModelOption,
+    Offline,
     Quiet,
     Share,
     StorePath,
@@ -35,7 +37,7 @@ from nearmt.progress import Progress
 if TYPE_CHECKING:
     from nearmt.evaluation import Evaluation
     from nearmt.evidence import TokenEvidence
-    from nearmt.translator import Translation
+    from nearmt.translator import Translation, Translator
 
 _LINES_AT_ONCE = 32  # batches that are read, sorted by length and written together
 
@@ -49,12 +51,18 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _output(path: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that appears whole when all is written."""
     if path is None or str(path) == "-":
         yield sys.stdout
         sys.stdout.flush()
-    else:
-        with path.open("w", encoding="utf-8", newline="\n") as out:
+        return
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        with beside.open("w", encoding="utf-8", newline="\n") as out:
             yield out
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def translate(
@@ -64,6 +72,7 @@ def translate(
     ] = "-",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; else standard output.")] = None,
     model: ModelOption = None,
+    offline: Offline = False,
     method: MethodName = "adaptive",
     k: K = None,
     temperature: Temperature = None,
@@ -90,8 +99,25 @@ def translate(
     settings = decoding_settings(beam, length_penalty, early_stopping, batch_size, n_best)
     lines = read_lines(text)
     translator = Translator(
-        store, model=model, method=method, k=k, temperature=temperature, knn_share=share, decoding=settings
+        store,
+        model=model,
+        method=method,
+        k=k,
+        temperature=temperature,
+        knn_share=share,
+        decoding=settings,
+        offline=offline,
     )
+    try:
+        _translate_all(translator, lines, out, batch_size, as_json, quiet)
+    except BrokenPipeError:
+        # Whoever read our output has gone; what is left in the buffer must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _translate_all(
+    translator: "Translator", lines: Iterator[str], out: Path | None, batch_size: int, as_json: bool, quiet: bool
+) -> None:
     done = 0
     with _output(out) as written, reporting(quiet or (out is None and sys.stdout.isatty())) as progress:
         while chunk := list(islice(lines, batch_size * _LINES_AT_ONCE)):
@@ -121,6 +147,7 @@ def evaluate(
         str, typer.Option("--methods", help="Which to compare, with commas between.")
     ] = "base,vanilla,uniform,adaptive",
     model: ModelOption = None,
+    offline: Offline = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many pairs.")] = None,
     outputs: Annotated[Path | None, typer.Option("--outputs", help="Folder to write each method's output to.")] = None,
     beam: Beam = 4,
@@ -139,10 +166,12 @@ def evaluate(
 
     set_threads(threads)
     settings = decoding_settings(beam, length_penalty, early_stopping, batch_size)
-    translator = Translator(store, model=model, method="base", decoding=settings)
-    pairs, _ = load_pairs(test, translator.snapshot.manifest.languages, format)
+    translator = Translator(store, model=model, method="base", decoding=settings, offline=offline)
+    loaded = load_pairs(test, translator.snapshot.manifest.languages, format)
+    if loaded.dropped:
+        say(f"Left out of the test set: {', '.join(f'{n} {why}' for why, n in loaded.dropped.items())}.")
     with reporting(quiet) as progress:
-        result = run(translator, pairs[:limit], methods.split(","), progress)
+        result = run(translator, loaded.pairs[:limit], [name.strip() for name in methods.split(",")], progress)
     if outputs is not None:
         outputs.mkdir(parents=True, exist_ok=True)
         for name, lines in result.outputs.items():
@@ -178,8 +207,7 @@ def _print_evaluation(result: "Evaluation", quiet: bool) -> None:
     if leaked.same_source:
         say(
             f"Warning: {leaked.same_pair} of the test pairs stand in the store, and {leaked.same_source} "
-            "of their sources do: these scores are higher than new text would give.",
-            quiet,
+            "of their sources do: these scores are higher than new text would give."
         )
 
 
@@ -187,6 +215,7 @@ def explain(
     store: StorePath,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence to translate.")],
     model: ModelOption = None,
+    offline: Offline = False,
     method: MethodName = "adaptive",
     k: K = None,
     temperature: Temperature = None,
@@ -204,7 +233,14 @@ def explain(
     set_threads(threads)
     settings = decoding_settings(beam, length_penalty, early_stopping, 1)
     translator = Translator(
-        store, model=model, method=method, k=k, temperature=temperature, knn_share=share, decoding=settings
+        store,
+        model=model,
+        method=method,
+        k=k,
+        temperature=temperature,
+        knn_share=share,
+        decoding=settings,
+        offline=offline,
     )
     result = translator.explain(text)
     if as_json:

@@ -6,7 +6,17 @@ Duplicates and length are not judged here.
 """
 
 from nearmt.corpus.formats import FORMATS, detect_format, read_pairs
-from nearmt.corpus.pairs import DropCounts, SentencePair
-from nearmt.corpus.streams import read_lines
+from nearmt.corpus.pairs import DropCounts, PairSieve, SentencePair, normalise_space
+from nearmt.corpus.streams import check_readable, read_lines
 
-__all__ = ["FORMATS", "DropCounts", "SentencePair", "detect_format", "read_lines", "read_pairs"]
+__all__ = [
+    "FORMATS",
+    "DropCounts",
+    "PairSieve",
+    "SentencePair",
+    "check_readable",
+    "detect_format",
+    "normalise_space",
+    "read_lines",
+    "read_pairs",
+]

@@ -129,10 +129,16 @@ def _segments_1(unit: etree._Element, unit_id: str, name: str) -> Iterator[_Segm
     )
 
 
+_SUGGESTIONS = ("mt-suggestion", "leveraged-mt", "fuzzy-match")
+
+
 def _is_confirmed_1(unit: etree._Element, target: etree._Element | None) -> bool:
     # No state at all is accepted: most tools that write 1.2 never set one. Phrase (mxliff) has its own attribute.
     state = "" if target is None else (target.get("state") or "")
     is_pending = state == "new" or state.startswith("needs-")
+    qualifier = "" if target is None else (target.get("state-qualifier") or "")
+    if qualifier in _SUGGESTIONS and state not in ("final", "signed-off") and unit.get("approved") != "yes":
+        is_pending = True  # a machine or a fuzzy match proposed it, and nobody said yes
     return not is_pending and unit.get("approved") != "no" and attribute(unit, "confirmed") != "0"
 
 

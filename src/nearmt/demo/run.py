@@ -92,7 +92,7 @@ def run_demo(
               resume=partial.exists(), progress=progress)  # fmt: skip
     store = Store(folder)
     translator = Translator(folder, model=model)
-    pairs, _ = load_pairs(materials.test, store.manifest.languages)
+    pairs = load_pairs(materials.test, store.manifest.languages).pairs
     kept = out / "result.json"
     key = hashlib.sha256(
         json.dumps([store.manifest.version, store.manifest.created_at, [asdict(p) for p in pairs]]).encode()
@@ -131,11 +131,11 @@ def _curve(
     """BLEU by K for the three methods, and how many neighbours Meta-k believes on dev."""
     model, snapshot, retriever = translator.model, translator.snapshot, translator.retriever
     learned = snapshot.manifest.adaptation or {}
-    dev_pairs, origin = load_pairs(materials.dev, snapshot.manifest.languages)
+    loaded = load_pairs(materials.dev, snapshot.manifest.languages)
     cache = collect_cache(
-        model, retriever, dev_from_pairs(model, snapshot, dev_pairs, origin), settings.max_k, progress
+        model, retriever, dev_from_pairs(model, snapshot, loaded.pairs, loaded.origin), settings.max_k, progress
     )
-    held_out = list(range(0, len(dev_pairs), 5))
+    held_out = list(range(0, len(loaded.pairs), 5))
     tuned = learned["vanilla"]
     temperature = learned["metak"]["temperature"]
     sources = model.tokenize_sources([pair.source for pair in pairs])

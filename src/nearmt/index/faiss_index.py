@@ -52,7 +52,8 @@ class FaissIndex:
         return distances, entry_ids
 
 
-def _parse_factory(factory: str, width: int) -> Any:
+def check_factory(factory: str, width: int) -> Any:
+    """The empty index of a factory string, or one sentence if there is none."""
     try:
         return faiss.index_factory(width, factory, faiss.METRIC_L2)
     except (RuntimeError, AssertionError) as error:
@@ -76,7 +77,7 @@ def build_index(
     """Train an index on a sample of the keys and add them all, in pieces."""
     if factory == "Flat":
         return FaissIndex(_flat(snapshot), factory, num_probes)
-    index = _parse_factory(factory, snapshot.manifest.width)
+    index = check_factory(factory, snapshot.manifest.width)
     inverted = faiss.try_extract_index_ivf(index)
     if inverted is not None:
         if inverted.nlist > len(snapshot):
@@ -85,6 +86,8 @@ def build_index(
             )
         inverted.cp.min_points_per_centroid = 1  # else faiss prints a warning of its own
         inverted.cp.seed = seed
+        if hasattr(inverted, "pq"):
+            inverted.pq.cp.min_points_per_centroid = 1
     num_rows = min(len(snapshot), _TRAINING_ROWS)
     sample = np.sort(np.random.default_rng(seed).choice(len(snapshot), num_rows, replace=False))
     try:

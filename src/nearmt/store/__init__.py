@@ -5,7 +5,7 @@ the manifest is the only commit; one writer holds a lock, readers hold a snapsho
 """
 
 from nearmt.store.columns import KEY_TYPES, SegmentData, append_segment, pair_hash, text_hash
-from nearmt.store.files import replace_file, sha256_of, storage_errors, write_lock
+from nearmt.store.files import build_lock, fsync_folder, replace_file, sha256_of, storage_errors, write_lock
 from nearmt.store.manifest import BuildProgress, Languages, Manifest, Segment, now
 from nearmt.store.snapshot import Snapshot, TextLookup
 from nearmt.store.verify import Report, verify
@@ -21,6 +21,8 @@ __all__ = [
     "Snapshot",
     "TextLookup",
     "append_segment",
+    "build_lock",
+    "fsync_folder",
     "now",
     "pair_hash",
     "replace_file",

@@ -52,12 +52,31 @@ def sha256_of(path: Path, start: int = 0, length: int | None = None) -> str:
 @contextlib.contextmanager
 def write_lock(folder: Path) -> Iterator[None]:
     """One writer at a time, across processes. The system drops the lock when its holder dies."""
-    lock = FileLock(folder / "lock")
-    with storage_errors(folder):
+    with _locked(folder / "lock", f"{folder}: another process is writing to this store; try again later"):
+        yield
+
+
+@contextlib.contextmanager
+def build_lock(out: Path) -> Iterator[None]:
+    """One build for a place at a time, from its start until the store is there."""
+    path = out.with_name(f".{out.name}.lock")
+    with storage_errors(out):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path, f"{out}: another process is building this store"):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, refusal: str) -> Iterator[None]:
+    lock = FileLock(path)
+    with storage_errors(path.parent):
         try:
             lock.acquire(timeout=0)
         except Timeout as error:
-            raise StoreLockedError(f"{folder}: another process is writing to this store; try again later") from error
+            raise StoreLockedError(refusal) from error
     try:
         yield
     finally:

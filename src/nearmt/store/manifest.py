@@ -1,6 +1,7 @@
 """What a store says of itself: `manifest.json`, the one file whose replacement commits a change."""
 
 import dataclasses
+import hashlib
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +18,11 @@ NAME = "manifest.json"
 def now() -> str:
     """UTC, to the second, as every time in a store is written."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    canonical = json.dumps(content, ensure_ascii=False, sort_keys=True)
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class BuildProgress:
     """What a build has read so far, so that it can go on after a kill."""
 
     inputs: list[dict[str, Any]]  # name, bytes and sha256 of each file, in order
+    reading: dict[str, Any] = field(default_factory=dict)  # options that decide what is read
     pairs_read: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     is_complete: bool = False
@@ -94,6 +101,7 @@ class Manifest:
     def save(self, folder: Path) -> None:
         """Commit."""
         content = {"format": FORMAT, "what": "nearmt store", **dataclasses.asdict(self)}
+        content["sha256"] = _checksum(content)
         with storage_errors(folder):
             replace_file(folder / NAME, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
 
@@ -115,6 +123,9 @@ class Manifest:
         found = content.pop("format", None)
         if found != FORMAT:
             raise StoreError(f"{folder} has store format {found}, and this nearmt reads format {FORMAT}")
+        checksum = content.pop("sha256", None)
+        if checksum != _checksum({"format": found, "what": "nearmt store", **content}):
+            raise StoreDamagedError(f"{path} is damaged: its checksum does not fit")
         try:
             segments = tuple(Segment(**segment) for segment in content.pop("segments"))
             languages = Languages(**content.pop("languages"))
