@@ -6,19 +6,19 @@ READY := $(VENV)/.ready
 .PHONY: help test demo lint types tests format clean
 
 help:
-	@echo "make demo   set up, then build, train, compare and explain on a small example"
+	@echo "make demo   set up, then build, train, compare and explain on a small real model and memory"
 	@echo "make test   set up, then lint, check types and run the tests: what CI runs"
 	@echo "make format put the code into its form"
 
 # torch comes first and by its exact version, so that nothing else chooses another build of it.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt packages/nearmt-demo/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fsmt]'
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fsmt]' -e packages/nearmt-demo
 	@touch $(READY)
 
 demo: $(READY)
-	$(RUN)/python examples/toy.py demo-output
+	$(RUN)/nearmt demo --out demo-output
 
 test: lint types tests
 

@@ -7,9 +7,13 @@ from html.parser import HTMLParser
 import pytest
 
 from conftest import QUICK
-from nearmt.demo import Materials, run_demo, write_report
+from nearmt.decoder import Decoder
+from nearmt.demo import Materials, find_materials, run_demo, write_report
 from nearmt.demo import run as demo_run
 from nearmt.demo.charts import bar_chart, line_chart
+from nearmt.memory import load_pairs
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import Languages
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +41,7 @@ def test_the_demo_compares_plots_and_explains(result):
         assert example.adaptive == example.reference != example.base
         for change in example.changes:
             assert example.adaptive[change.start : change.end] == change.words
-            assert change.words in change.segment_target.split()
+            assert change.words in change.segment_target
     assert any(example.changes for example in result.examples)
 
 
@@ -82,3 +86,27 @@ def test_text_in_charts_is_escaped():
     assert "<b>" not in chart
     assert "&lt;b&gt;" in chart
     assert "a&amp;b" in bar_chart({"0": 0.5}, "x", "a&b")
+
+
+def test_the_shipped_model_translates_simple_sentences():
+    materials = find_materials()
+    model = Seq2Seq.load(materials.model)
+    assert (model.source_lang, model.target_lang) == ("de", "en")
+    sentences = ["Wo ist der Bahnhof?", "Ich habe gestern ein Buch gekauft."]
+    decoder = Decoder(model)
+    outputs = decoder.texts(decoder.decode(model.tokenize_sources(sentences)))
+    assert "station" in outputs[0]
+    assert "book" in outputs[1]
+    assert "yesterday" in outputs[1]
+    assert sum(path.stat().st_size for path in materials.model.iterdir()) < 20e6
+
+
+def test_the_shipped_memory_does_not_know_the_test_set():
+    materials = find_materials()
+    parts = [
+        load_pairs(path, Languages("de", "en")).pairs for path in (materials.memory, materials.dev, materials.test)
+    ]
+    assert [len(part) for part in parts] == [20_000, 1_000, 500]
+    sources = [{pair.source for pair in part} for part in parts]
+    assert not sources[0] & (sources[1] | sources[2])
+    assert not sources[1] & sources[2]

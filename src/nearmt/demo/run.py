@@ -23,6 +23,7 @@ from nearmt.translator import Translation, Translator
 
 CURVE_SENTENCES = 100
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
+CURVE_STEPS = 2000  # enough for a point of a curve
 NUM_EXAMPLES = 3
 
 
@@ -85,7 +86,7 @@ def run_demo(
     out.mkdir(parents=True, exist_ok=True)
     model = Seq2Seq.load(materials.model)
     folder = out / "demo.store"
-    chosen = settings or AdaptationSettings(max_decoded=100)
+    chosen = settings or AdaptationSettings(max_decoded=60)
     if not folder.exists():
         partial = out / "demo.store.partial"
         build(materials.memory, model=model, out=folder, dev=materials.dev, adaptation=chosen,
@@ -167,7 +168,11 @@ def _metak_of(
     nearest = replace(cache, neighbors=cache.neighbors.nearest(max_k))
     train_part, select_part = nearest.split(held_out)
     (trained,) = train_metak(
-        train_part, select_part, max_k=max_k, temperatures=[temperature], settings=settings.training
+        train_part,
+        select_part,
+        max_k=max_k,
+        temperatures=[temperature],
+        settings=replace(settings.training, steps=min(settings.training.steps, CURVE_STEPS)),
     )
     return trained.network
 
@@ -200,6 +205,9 @@ def changed_words(translation: Translation) -> list[Change]:
         if not votes or (changes and start < changes[-1].end):
             continue
         best = max(votes, key=lambda neighbor: neighbor.weight).segment
+        last = changes[-1] if changes else None
+        if last is not None and last.end + 1 == start and last.segment_source == best.source:
+            start = changes.pop().start  # the next word of the same segment
         changes.append(Change(translation.text[start:end], start, end, best.source, best.target))
     return changes
 
