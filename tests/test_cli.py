@@ -141,6 +141,15 @@ def test_evaluate_prints_a_table_with_signatures(nearmt, client, tmp_path):
     assert set(json.loads(out)["comparison"]["scores"]) == {"base", "adaptive"}
 
 
+def test_test_sets_may_be_two_aligned_files(nearmt, client, tmp_path):
+    sides = [tmp_path / "test.de", tmp_path / "test.en"]
+    for side, path in enumerate(sides):
+        path.write_text("".join(f"{pair[side]}\n" for pair in client.test_pairs[:10]), encoding="utf-8")
+    code, out, _ = nearmt("evaluate", client.store, *sides, "--methods", "base, adaptive", "--json", "-q")
+    assert code == 0
+    assert json.loads(out)["comparison"]["num_sentences"] == 10
+
+
 def test_explain_shows_the_segments(nearmt, client):
     sentence = "heute öffnet die tabelle die große zelle ."
     code, out, _ = nearmt("explain", client.store, sentence)

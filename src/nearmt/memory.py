@@ -22,7 +22,8 @@ from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Languages, Manifest, Report, Snapshot, build_lock, verify
 from nearmt.translator import load_model, open_finished
 
-Pairs = str | Path | Iterable[SentencePair | tuple[str, str]]
+# A file, several files (two of plain text are taken line by line), or pairs.
+Pairs = str | Path | Sequence[Path] | Iterable[SentencePair | tuple[str, str]]
 
 
 class Store:
@@ -83,10 +84,11 @@ class LoadedPairs:
 def load_pairs(pairs: Pairs, languages: Languages, format: str | None = None) -> LoadedPairs:
     """Pairs from a file or from memory."""
     drops = DropCounts()
-    if isinstance(pairs, str | Path):
+    items: list[Any] = [Path(pairs)] if isinstance(pairs, str | Path) else list(pairs)
+    if items and all(isinstance(item, Path) for item in items):
         read = list(
             read_pairs(
-                [pairs],
+                items,
                 source_lang=languages.source,
                 target_lang=languages.target,
                 drops=drops,
@@ -94,9 +96,9 @@ def load_pairs(pairs: Pairs, languages: Languages, format: str | None = None) ->
                 keep_identical=True,
             )
         )
-        origin = "standard input" if str(pairs) == "-" else Path(pairs).name
+        origin = ", ".join("standard input" if str(path) == "-" else path.name for path in items)
     else:
-        given = [pair if isinstance(pair, SentencePair) else SentencePair(*pair) for pair in pairs]
+        given = [pair if isinstance(pair, SentencePair) else SentencePair(*pair) for pair in items]
         clean = [replace(p, source=normalise_space(p.source), target=normalise_space(p.target)) for p in given]
         read = [pair for pair in clean if pair.source and pair.target]
         if len(read) < len(given):

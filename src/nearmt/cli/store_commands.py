@@ -35,7 +35,8 @@ def build(
     revision: Annotated[str | None, typer.Option("--revision", help="Revision of a hub model.")] = None,
     offline: Offline = False,
     dev: Annotated[
-        Path | None, typer.Option("--dev", help="Dev pairs to train Meta-k on; else the memory itself.")
+        list[Path] | None,
+        typer.Option("--dev", help="Dev pairs to train on (may be given twice); else the memory itself."),
     ] = None,
     no_train: Annotated[bool, typer.Option("--no-train", help="Do not train Meta-k now.")] = False,
     max_k: Annotated[int, typer.Option("--max-k", min=1, help="Neighbours looked at for each token.")] = 32,
@@ -72,7 +73,7 @@ def build(
     try:
         with reporting(quiet) as progress:
             store = memory.build(
-                inputs, model=loaded, out=out, dev=dev, train=not no_train, settings=settings,
+                inputs, model=loaded, out=out, dev=dev or None, train=not no_train, settings=settings,
                 adaptation=AdaptationSettings(max_k=max_k), format=format, resume=resume, force=force,
                 progress=progress,
             )  # fmt: skip
@@ -94,7 +95,7 @@ def build(
 def train(
     store: StorePath,
     dev: Annotated[
-        Path | None, typer.Argument(metavar="[DEV]", help="Dev pairs; without them the memory itself.")
+        list[Path] | None, typer.Argument(metavar="[DEV…]", help="Dev pairs; without them the memory itself.")
     ] = None,
     model: ModelOption = None,
     offline: Offline = False,
@@ -125,7 +126,9 @@ def train(
         training=TrainingSettings(hidden=hidden, steps=steps, seed=seed),
     )  # fmt: skip
     with reporting(quiet) as progress:
-        described = opened.train(dev, model=model, settings=settings, format=format, offline=offline, progress=progress)
+        described = opened.train(
+            dev or None, model=model, settings=settings, format=format, offline=offline, progress=progress
+        )
     if as_json:
         print_json(described)
     else:

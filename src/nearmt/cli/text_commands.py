@@ -142,7 +142,9 @@ def _line(result: "Translation", as_json: bool) -> str:
 
 def evaluate(
     store: StorePath,
-    test: Annotated[str, typer.Argument(metavar="TEST", help="Pairs to translate and to compare with.")],
+    test: Annotated[
+        list[Path], typer.Argument(metavar="TEST…", help="Pairs to compare with: files, or source and reference lines.")
+    ],
     methods: Annotated[
         str, typer.Option("--methods", help="Which to compare, with commas between.")
     ] = "base,vanilla,uniform,adaptive",
