@@ -2,6 +2,7 @@
 """Train nearmt's small German→English demo model on a few CPU cores, resumably.
 
     train.py WORK FILE.tsv.gz… --minutes 150             go on from WORK/checkpoint.pt if there is one
+    train.py WORK FILE.tsv.gz… --start FOLDER            no checkpoint: go on from the weights of an exported folder
     train.py WORK FILE.tsv.gz… --minutes 40 --cooldown   the last stretch: learning rates fall to zero
     train.py WORK --export FOLDER                        the averaged weights as a Hugging Face folder
 
@@ -166,6 +167,11 @@ class Trainer:
             self.muon.momenta = state["momenta"]
             self.average, self.step, self.tokens = state["average"], state["step"], state["tokens"]
             self.say(f"resumed at step {self.step}, {self.tokens} tokens")
+        elif args.start:
+            weights = MarianMTModel.from_pretrained(args.start, dtype=torch.float32).state_dict()
+            self.model.load_state_dict(weights)
+            self.average = {k: v.clone() for k, v in weights.items()}
+            self.say(f"weights of {args.start}")
         self.rng = random.Random(1000003 * self.step + 1)  # else every run would read the same first part
 
     def say(self, *words: object) -> None:
@@ -316,6 +322,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--cooldown", action="store_true")
     parser.add_argument("--export", metavar="FOLDER")
+    parser.add_argument("--start", metavar="FOLDER")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--max-tokens", type=int, default=2500, help="padded tokens a batch and process")
     args = parser.parse_args()
@@ -327,6 +334,8 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     (work / "rendezvous").unlink(missing_ok=True)
     args.specifications = [Specification.parse(f) for f in args.files]
+    if args.start and not (work / "spm.model").exists():
+        shutil.copy(Path(args.start) / "source.spm", work / "spm.model")
     if not (work / "dev.npz").exists():
         if (work / "checkpoint.pt").exists():
             sys.exit("the checkpoint's tokenised corpora are gone: a new vocabulary would not fit its weights")
