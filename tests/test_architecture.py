@@ -10,7 +10,7 @@ SOURCE = Path(nearmt.__file__).parent
 ORDER = [
     "errors", "progress", "neighbors", "corpus", "store", "mixture", "metak", "seq2seq", "beam", "index", "retriever",
     "scores", "recall", "compatibility", "harvest", "builder", "methods", "decoder", "evidence", "adaptation",
-    "translator", "evaluation", "memory", "demo", "cli", "__main__",
+    "translator", "evaluation", "memory", "report", "demo", "cli", "__main__",
 ]  # fmt: skip
 ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "lxml": {"corpus"}, "polib": {"corpus"},
               "typer": {"cli"}, "rich": {"cli"}, "sacrebleu": {"scores"}, "safetensors": {"metak"}}  # fmt: skip

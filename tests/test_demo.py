@@ -10,8 +10,8 @@ from conftest import QUICK
 from nearmt.decoder import Decoder
 from nearmt.demo import Materials, find_materials, run_demo, write_report
 from nearmt.demo import run as demo_run
-from nearmt.demo.charts import bar_chart, line_chart
 from nearmt.memory import load_pairs
+from nearmt.report import bar_chart, line_chart
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Languages
 

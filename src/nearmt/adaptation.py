@@ -33,7 +33,7 @@ MAX_MEMORY_SENTENCES = 2000
 _CACHED_TOKENS = 2048
 _PROJECTED_ROWS = 512
 _DECODED = 5
-_PAPER_VANILLA = {10.0: Vanilla(8, 10.0, 0.7), 100.0: Vanilla(16, 100.0, 0.8)}
+PAPER_VANILLA = {10.0: Vanilla(8, 10.0, 0.7), 100.0: Vanilla(16, 100.0, 0.8)}
 _RECALL_QUERIES = 256
 
 
@@ -227,14 +227,14 @@ class Adapter:
             on_check=lambda step, loss: self.progress("training", step, settings.steps),
         )
         trained.sort(key=lambda candidate: candidate.loss)
-        return trained[:_DECODED] + [t for t in trained[_DECODED:] if t.network.temperature in _PAPER_VANILLA]
+        return trained[:_DECODED] + [t for t in trained[_DECODED:] if t.network.temperature in PAPER_VANILLA]
 
     def _vanilla_candidates(self, train_part: NeighborCache, select_part: NeighborCache) -> list[tuple[Method, float]]:
         """The likeliest settings, and the paper's own."""
         fixed = [self.settings.temperature] if self.settings.temperature else None
         ranked = rank_vanilla(train_part, self.settings.max_k, fixed)
         methods = [candidate.method for candidate in ranked[:_DECODED]]
-        papers = [replace(method, k=min(method.k, self.settings.max_k)) for method in _PAPER_VANILLA.values()]
+        papers = [replace(method, k=min(method.k, self.settings.max_k)) for method in PAPER_VANILLA.values()]
         methods += [method for method in papers if method not in methods]
         return [(method, vanilla_loss(select_part, method)) for method in methods]
 

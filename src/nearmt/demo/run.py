@@ -16,10 +16,11 @@ from nearmt.memory import Store, build, load_pairs
 from nearmt.metak import NeighborCache, train_metak
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.progress import Progress, silent
-from nearmt.scores import bleu, sentence_chrf
+from nearmt.report import Example, pick_examples
+from nearmt.scores import bleu
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import replace_file
-from nearmt.translator import Translation, Translator
+from nearmt.translator import Translator
 
 CURVE_SENTENCES = 100
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
@@ -35,28 +36,6 @@ class Materials:
     memory: Path
     dev: Path
     test: Path
-
-
-@dataclass(frozen=True)
-class Change:
-    """Words of an output that the memory changed, and the segment that counted most for them."""
-
-    words: str
-    start: int  # where they stand in the output
-    end: int
-    segment_source: str
-    segment_target: str
-
-
-@dataclass(frozen=True)
-class Example:
-    """A test sentence without and with the memory."""
-
-    source: str
-    reference: str
-    base: str
-    adaptive: str
-    changes: list[Change]
 
 
 @dataclass(frozen=True)
@@ -107,7 +86,7 @@ def run_demo(
         evaluation=evaluation.as_dict(),
         curve=curve,
         chosen_sizes=sizes,
-        examples=_examples(translator, pairs, evaluation.outputs),
+        examples=pick_examples(translator, pairs, evaluation.outputs, NUM_EXAMPLES),
         info=store.info(),
     )
     replace_file(kept, json.dumps({"key": key, "result": asdict(result)}, ensure_ascii=False, indent=1).encode())
@@ -115,11 +94,7 @@ def run_demo(
 
 
 def _from_dict(content: dict[str, Any]) -> DemoResult:
-    examples = [
-        Example(**{**example, "changes": [Change(**change) for change in example["changes"]]})
-        for example in content["examples"]
-    ]
-    return DemoResult(**{**content, "examples": examples})
+    return DemoResult(**{**content, "examples": [Example.from_dict(example) for example in content["examples"]]})
 
 
 def _curve(
@@ -175,48 +150,3 @@ def _metak_of(
         settings=replace(settings.training, steps=min(settings.training.steps, CURVE_STEPS)),
     )
     return trained.network
-
-
-def _examples(translator: Translator, pairs: Sequence[SentencePair], outputs: dict[str, list[str]]) -> list[Example]:
-    """Sentences of a readable length that gained most by chrF: where the memory had something to say."""
-    gains = []
-    for i, pair in enumerate(pairs[: len(outputs["base"])]):
-        base, adaptive = outputs["base"][i], outputs["adaptive"][i]
-        if 5 <= len(pair.source.split()) <= 16:
-            gains.append((sentence_chrf(adaptive, pair.target) - sentence_chrf(base, pair.target), i))
-    chosen = [i for _, i in sorted(gains, reverse=True)[:NUM_EXAMPLES]]
-    results = []
-    for i in chosen:
-        translation = translator.explain(pairs[i].source)
-        results.append(
-            Example(pairs[i].source, pairs[i].target, outputs["base"][i], translation.text, changed_words(translation))
-        )
-    return results
-
-
-def changed_words(translation: Translation) -> list[Change]:
-    """The stretches of an output that the model alone would not have written, each with its best segment."""
-    changes: list[Change] = []
-    for token in translation.tokens:
-        if token.is_models_first_choice or token.start == token.end or not token.neighbors:
-            continue
-        start, end = _word_around(translation.text, token.start, token.end)
-        votes = [neighbor for neighbor in token.neighbors if neighbor.token_id == token.token_id]
-        if not votes or (changes and start < changes[-1].end):
-            continue
-        best = max(votes, key=lambda neighbor: neighbor.weight).segment
-        last = changes[-1] if changes else None
-        if last is not None and last.end + 1 == start and last.segment_source == best.source:
-            start = changes.pop().start  # the next word of the same segment
-        changes.append(Change(translation.text[start:end], start, end, best.source, best.target))
-    return changes
-
-
-def _word_around(text: str, start: int, end: int) -> tuple[int, int]:
-    while start < end and text[start] == " ":
-        start += 1
-    while start > 0 and text[start - 1] != " ":
-        start -= 1
-    while end < len(text) and text[end] != " ":
-        end += 1
-    return start, end
