@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nearmt.adaptation import AdaptationSettings, collect_cache, dev_from_pairs
+from nearmt.adaptation import AdaptationSettings
 from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder
+from nearmt.devset import collect_cache, dev_from_pairs
 from nearmt.errors import MissingExtraError
 from nearmt.evaluation import evaluate
 from nearmt.memory import Store, build, load_pairs
@@ -131,7 +132,7 @@ def _curve(
             done += len(sources)
             progress("curve", done, total)
     assert translator.method is not None
-    believed = translator.method.weigh(cache.neighbors)
+    believed = translator.method.weigh(cache.retrieved(snapshot))
     mean = believed.size_probabilities.mean(dim=0).tolist()
     return curve, {str(size): share for size, share in zip(believed.sizes, mean, strict=True)}
 
@@ -140,8 +141,7 @@ def _metak_of(
     cache: NeighborCache, held_out: list[int], max_k: int, temperature: float, settings: AdaptationSettings
 ) -> Method:
     """A network for another K, from the same cache."""
-    nearest = replace(cache, neighbors=cache.neighbors.nearest(max_k))
-    train_part, select_part = nearest.split(held_out)
+    train_part, select_part = cache.nearest(max_k).split(held_out)
     (trained,) = train_metak(
         train_part,
         select_part,
