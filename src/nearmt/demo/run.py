@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from nearmt.adaptation import AdaptationSettings
+from nearmt.compatibility import check_model
 from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder
 from nearmt.devset import collect_cache, dev_from_pairs
-from nearmt.errors import MissingExtraError
+from nearmt.errors import MissingExtraError, StoreMismatchError
 from nearmt.evaluation import evaluate
 from nearmt.memory import Store, build, load_pairs
-from nearmt.metak import NeighborCache, train_metak
+from nearmt.metak import NeighborCache, TrainingSettings, train_metak
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.progress import Progress, silent
 from nearmt.report import Example, pick_examples
@@ -25,7 +26,8 @@ from nearmt.translator import Translator
 
 CURVE_SENTENCES = 100
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
-CURVE_STEPS = 2000  # enough for a point of a curve
+CURVE_STEPS = 1000  # enough for a point of a curve
+QUICK = AdaptationSettings(max_decoded=40, training=TrainingSettings(steps=3000))  # minutes matter here
 NUM_EXAMPLES = 3
 
 
@@ -66,11 +68,11 @@ def run_demo(
     out.mkdir(parents=True, exist_ok=True)
     model = Seq2Seq.load(materials.model)
     folder = out / "demo.store"
-    chosen = settings or AdaptationSettings(max_decoded=60)
-    if not folder.exists():
+    chosen = settings or QUICK
+    if not folder.exists() or _is_of_another_model(folder, model):
         partial = out / "demo.store.partial"
         build(materials.memory, model=model, out=folder, dev=materials.dev, adaptation=chosen,
-              resume=partial.exists(), progress=progress)  # fmt: skip
+              resume=partial.exists() and not folder.exists(), force=folder.exists(), progress=progress)  # fmt: skip
     store = Store(folder)
     translator = Translator(folder, model=model)
     pairs = load_pairs(materials.test, store.manifest.languages).pairs
@@ -94,6 +96,15 @@ def run_demo(
     return result
 
 
+def _is_of_another_model(folder: Path, model: Seq2Seq) -> bool:
+    """An older demo's store is made anew: its model is not there any more."""
+    try:
+        check_model(Store(folder).manifest, model, folder)
+    except StoreMismatchError:
+        return True
+    return False
+
+
 def _from_dict(content: dict[str, Any]) -> DemoResult:
     return DemoResult(**{**content, "examples": [Example.from_dict(example) for example in content["examples"]]})
 
@@ -113,6 +124,8 @@ def _curve(
         model, retriever, dev_from_pairs(model, snapshot, loaded.pairs, loaded.origin), settings.max_k, progress
     )
     held_out = list(range(0, len(loaded.pairs), 5))
+    own = translator.method
+    assert own is not None
     tuned = learned["vanilla"]
     temperature = learned["metak"]["temperature"]
     sources = model.tokenize_sources([pair.source for pair in pairs])
@@ -124,15 +137,14 @@ def _curve(
         methods: list[Method] = [
             Vanilla(size, tuned["temperature"], tuned["knn_share"]),
             Uniform(size, temperature),
-            _metak_of(cache, held_out, size, temperature, settings),
+            own if size == own.max_k else _metak_of(cache, held_out, size, temperature, settings),
         ]
         for name, method in zip(curve, methods, strict=True):
             decoder = Decoder(model, retriever, method, translator.decoding)
             curve[name].append(bleu(decoder.texts(decoder.decode(sources)), references))
             done += len(sources)
             progress("curve", done, total)
-    assert translator.method is not None
-    believed = translator.method.weigh(cache.retrieved(snapshot))
+    believed = own.weigh(cache.retrieved(snapshot))
     mean = believed.size_probabilities.mean(dim=0).tolist()
     return curve, {str(size): share for size, share in zip(believed.sizes, mean, strict=True)}
 
