@@ -1,4 +1,4 @@
-"""Base, tuned vanilla, uniform and adaptive on one test set, in one table with everything that makes it readable."""
+"""Methods compared on one test set, in one table with everything that makes it readable."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -85,10 +85,12 @@ class EntryColumns(Protocol):
 
 def entries_of(column: np.ndarray, entry_ids: torch.Tensor) -> torch.Tensor:
     """What a column holds for these entries, as float32; 0 for missing ones (-1)."""
-    out = torch.zeros(*entry_ids.shape, *column.shape[1:])
-    found = entry_ids >= 0
-    out[found] = torch.from_numpy(column)[entry_ids[found]].float()
-    return out
+    shape = (*entry_ids.shape, *column.shape[1:])
+    if not len(column):
+        return torch.zeros(shape)
+    rows = torch.from_numpy(column).index_select(0, entry_ids.clamp_min(0).reshape(-1))
+    out, missing = rows.view(shape).float(), entry_ids < 0
+    return out.masked_fill_(missing.view(*entry_ids.shape, *[1] * (column.ndim - 1)), 0) if missing.any() else out
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,9 @@ class Translation:
 class Translator:
     """Translates with one store and the model it belongs to.
 
-    `method` is "adaptive", "vanilla", "uniform" or "base", or a method made elsewhere; k, temperature and share
-    default to what the store learned. The model is found by the name in the store unless one is given.
+    `method` is "adaptive", "vanilla", "uniform", "kernel", "robust" or "base", or a method made elsewhere; k,
+    temperature and share default to what the store learned. The model is found by the name in the store unless one is
+    given.
     """
 
     def __init__(

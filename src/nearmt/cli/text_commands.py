@@ -29,6 +29,7 @@ from nearmt.cli.options import (
     Temperature,
     Threads,
     decoding_settings,
+    names_of,
     set_threads,
 )
 from nearmt.cli.output import print_json, print_table, reporting, say
@@ -161,7 +162,7 @@ def evaluate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare base, tuned vanilla, uniform and adaptive on a test set."""
+    """Compare base, tuned vanilla, uniform, adaptive and what else was trained on a test set."""
     from nearmt.evaluation import evaluate as run
     from nearmt.memory import load_pairs
     from nearmt.translator import Translator
@@ -173,7 +174,7 @@ def evaluate(
     if loaded.dropped:
         say(f"Left out of the test set: {', '.join(f'{n} {why}' for why, n in loaded.dropped.items())}.")
     with reporting(quiet) as progress:
-        result = run(translator, loaded.pairs[:limit], [name.strip() for name in methods.split(",")], progress)
+        result = run(translator, loaded.pairs[:limit], names_of(methods), progress)
     if outputs is not None:
         outputs.mkdir(parents=True, exist_ok=True)
         for name, lines in result.outputs.items():
