@@ -15,6 +15,8 @@ import torch
 from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.devset import DevSet, collect_cache
 from nearmt.errors import SettingError, StoreError
+from nearmt.gate import Gate, train_gate
+from nearmt.gating import GateChooser
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, rank_vanilla, temperatures, train_metak
 from nearmt.metak.training import TrainedMetaK
 from nearmt.metak.tuning import vanilla_loss
@@ -31,8 +33,8 @@ from nearmt.store import Manifest, Snapshot, now, replace_file, sha256_of, stora
 _DECODED = 5
 PAPER_VANILLA = {10.0: Vanilla(8, 10.0, 0.7), 100.0: Vanilla(16, 100.0, 0.8)}
 _RECALL_QUERIES = 256
-_PREFIXES = {"adaptive": "metak", **{name: name for name in RELATIVES}}  # of the networks' files
-Network = MetaK | Relative
+_PREFIXES = {"adaptive": "metak", "gate": "gate", **{name: name for name in RELATIVES}}  # of the networks' files
+Network = MetaK | Relative | Gate
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class AdaptationSettings:
     decoding: DecodingSettings = field(default_factory=DecodingSettings)
     seed: int = 1
     methods: tuple[str, ...] = ("adaptive",)  # what is trained beside it; adaptive always is
+    gate: bool = False  # whether to learn where Meta-k need not be asked
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.methods if name not in TRAINED]
@@ -100,7 +103,13 @@ class Adapter:
         )
         uniform = Uniform(network.max_k, network.temperature)
         networks: dict[str, Network] = {"adaptive": network, **{name: r.network for name, r in relatives.items()}}
+        gate_description = None
+        if self.settings.gate:
+            gate = train_gate(train_part, select_part, self.retriever.snapshot, network, self._training_settings())
+            chooser = GateChooser(self.model, self.retriever, network, self.settings.decoding, self.progress)
+            networks["gate"], gate_description = chooser.choose(gate, dev, judge, select_part, adaptive.bleu)
         return networks, {
+            "gate": gate_description,
             "metak": network.settings,
             "relatives": {name: {**r.network.settings, "steps": r.steps} for name, r in relatives.items()},
             "vanilla": _vanilla_dict(vanilla.method),

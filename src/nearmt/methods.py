@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nearmt.errors import SettingError, StoreMismatchError
+from nearmt.gate import Gate
 from nearmt.metak import MetaK
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.relatives import RELATIVES, Relative, load_relative
@@ -76,6 +77,23 @@ def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever) -> Met
         )
     path = folder / networks[name]
     return MetaK.load(path) if name == "adaptive" else load_relative(path)
+
+
+def make_gate(wanted: str | float, snapshot: Snapshot) -> Gate | None:
+    """ "off" is none, "auto" the store's own, and a number the store's with this threshold instead of its own."""
+    if wanted == "off":
+        return None
+    folder = snapshot.folder
+    name = networks_of(snapshot.manifest.adaptation).get("gate")
+    if name is None:
+        raise SettingError(f"{folder} has no trained gate: run nearmt train {folder} --gate")
+    gate = Gate.load(folder / name)
+    if wanted == "auto":
+        return gate
+    try:
+        return gate.with_threshold(float(wanted))
+    except ValueError:
+        raise SettingError(f"the gate must be auto, off or a number, not {wanted}") from None
 
 
 def _methods_option(networks: dict[str, str], name: str) -> str:

@@ -39,6 +39,11 @@ class Neighbors:
         """Some of the rows, by index, mask or range."""
         return Neighbors(self.squared_distances[rows], self.token_ids[rows], self.entry_ids[rows], self.found[rows])
 
+    def only_at(self, rows: torch.Tensor) -> "Neighbors":
+        """The same, as if nothing had been found outside of some rows, given by mask."""
+        found = self.found & rows.unsqueeze(1)
+        return Neighbors(self.squared_distances, self.token_ids, self.entry_ids.masked_fill(~found, -1), found)
+
     @staticmethod
     def sorted_from(
         squared_distances: torch.Tensor, token_ids: torch.Tensor, entry_ids: torch.Tensor, k: int

@@ -97,6 +97,9 @@ def train(
     dev: Annotated[
         list[Path] | None, typer.Argument(metavar="[DEV…]", help="Dev pairs; without them the memory itself.")
     ] = None,
+    gate: Annotated[
+        bool, typer.Option("--gate", help="Also learn where searching can be left out (see translate --gate).")
+    ] = False,
     methods: Annotated[
         str, typer.Option("--methods", help="What to train, with commas between: adaptive (always), kernel, robust.")
     ] = "adaptive",
@@ -125,7 +128,7 @@ def train(
     set_threads(threads)
     opened = Store(store)
     settings = AdaptationSettings(
-        max_k=max_k, temperature=temperature, paper=paper, seed=seed, methods=names_of(methods),
+        max_k=max_k, temperature=temperature, paper=paper, seed=seed, methods=names_of(methods), gate=gate,
         training=TrainingSettings(hidden=hidden, steps=steps, seed=seed),
     )  # fmt: skip
     with reporting(quiet) as progress:
@@ -211,7 +214,13 @@ def _adaptation_rows(learned: dict[str, Any] | None) -> list[tuple[str, str]]:
         ("all of dev" if is_seen else "held out",
          f"loss a token: {losses}" + ("" if is_seen else f" ({held['sentences']} sentences)")),
         ("dev recall", _recall_text(learned["recall"])),
+        *([("gate", _gate_text(learned["gate"]))] if learned.get("gate") else []),
     ]  # fmt: skip
+
+
+def _gate_text(gate: dict[str, Any]) -> str:
+    scores = f"held-out BLEU {gate['bleu']:.2f}, without it {gate['bleu_without_gate']:.2f}"
+    return f"leaves out {gate['skipped_share']:.0%} of the searches; {scores}"
 
 
 _FEW_SENTENCES = 20

@@ -18,6 +18,7 @@ from nearmt.cli.options import (
     Beam,
     EarlyStopping,
     Format,
+    GateOption,
     K,
     LengthPenalty,
     MethodName,
@@ -78,6 +79,7 @@ def translate(
     k: K = None,
     temperature: Temperature = None,
     share: Share = None,
+    gate: GateOption = "off",
     beam: Beam = 4,
     n_best: Annotated[
         int, typer.Option("--n-best", min=1, help="Hypotheses a sentence; more than one needs --json.")
@@ -106,6 +108,7 @@ def translate(
         k=k,
         temperature=temperature,
         knn_share=share,
+        gate=gate,
         decoding=settings,
         offline=offline,
     )
@@ -193,7 +196,7 @@ def _print_evaluation(result: "Evaluation", quiet: bool) -> None:
             f"{score.p_values[baseline]:.3f}" if baseline in score.p_values else "–" for baseline in ("base", "vanilla")
         ]
         numbers = ", ".join(f"{key} {value:.4g}" for key, value in result.settings[name].items() if key in
-                            ("k", "max_k", "temperature", "knn_share"))  # fmt: skip
+                            ("k", "max_k", "temperature", "knn_share", "asked_share"))  # fmt: skip
         rows.append(
             [name, f"{score.bleu:.2f}", f"{score.chrf:.2f}", *tests, f"{result.changed_shares[name]:.1%}", numbers]
         )
@@ -223,6 +226,7 @@ def explain(
     k: K = None,
     temperature: Temperature = None,
     share: Share = None,
+    gate: GateOption = "off",
     neighbors: Annotated[int, typer.Option("--neighbors", min=0, help="Neighbours shown for each token.")] = 3,
     beam: Beam = 4,
     length_penalty: LengthPenalty = 0.6,
@@ -242,6 +246,7 @@ def explain(
         k=k,
         temperature=temperature,
         knn_share=share,
+        gate=gate,
         decoding=settings,
         offline=offline,
     )
