@@ -7,7 +7,7 @@ from typing import Any
 from nearmt.metak.network import FEATURES
 from nearmt.paper.domain import Domain
 from nearmt.paper.lab import Lab, Result
-from nearmt.paper.sections import CellKey, Cells, Figure, Section, describe_result, mean_bleu, p_text, spread
+from nearmt.paper.sections import CellKey, Cells, Figure, Section, describe_result, p_text, spread
 from nearmt.paper.systems import adaptive, base, vanilla_best
 from nearmt.report import Table, line_chart
 
@@ -56,7 +56,7 @@ class _Sweep:
     def _values(self, lab: Lab, domain: Domain) -> Sequence[int]:
         raise NotImplementedError
 
-    def _score(self, lab: Lab, domain: Domain, value: int, seed: int) -> Result:
+    def _score(self, lab: Lab, domain: Domain, value: int) -> Result:
         raise NotImplementedError
 
     def cells(self, lab: Lab) -> Cells:
@@ -65,8 +65,7 @@ class _Sweep:
             cells["base", domain.name] = partial(base, lab, domain)
             cells["vanilla", domain.name] = partial(vanilla_best, lab, domain)
             for value in self._values(lab, domain):
-                for seed in lab.config.seeds:
-                    cells[domain.name, value, seed] = partial(self._score, lab, domain, value, seed)
+                cells[domain.name, value] = partial(self._score, lab, domain, value)
         return cells
 
     def assemble(self, lab: Lab, results: Mapping[CellKey, Any]) -> Section:
@@ -74,13 +73,13 @@ class _Sweep:
         for domain in lab.domains.values():
             values = self._values(lab, domain)
             alone, vanilla = results["base", domain.name], results["vanilla", domain.name]
-            found = {value: [results[domain.name, value, seed] for seed in lab.config.seeds] for value in values}
+            scores = [results[domain.name, value].bleu for value in values]
             row = (f"{alone.bleu:.2f}", f"{vanilla.bleu:.2f}")
-            texts = [spread([result.bleu for result in part]) for part in found.values()]
+            texts = [f"{score:.2f}" for score in scores]
             headings = ("domain", "base", "vanilla, tuned", *(f"{value:,}" for value in values))
             tables.append(("", Table(headings, ((domain.name, *row, *texts),))))
             series = {
-                "adaptive": [mean_bleu(part) for part in found.values()],
+                "adaptive": scores,
                 "vanilla": [vanilla.bleu] * len(values),
                 "base": [alone.bleu] * len(values),
             }
@@ -92,7 +91,7 @@ class _Sweep:
             self._text,
             tables,
             figures,
-            notes=f"K = {lab.config.max_k}; mean ± standard deviation over {len(lab.config.seeds)} seeds.",
+            notes=f"K = {lab.config.max_k}; the first seed.",
             data={" / ".join(map(str, key)): describe_result(result) for key, result in results.items()},
         )
 
@@ -109,9 +108,9 @@ class TrainingSentences(_Sweep):
         most = domain.num_training_sentences
         return [*(count for count in lab.config.training_sentences if count < most), most]
 
-    def _score(self, lab: Lab, domain: Domain, value: int, seed: int) -> Result:
+    def _score(self, lab: Lab, domain: Domain, value: int) -> Result:
         all_of_it = value == domain.num_training_sentences
-        return adaptive(lab, domain, lab.config.max_k, seed, sentences=None if all_of_it else value)
+        return adaptive(lab, domain, lab.config.max_k, sentences=None if all_of_it else value)
 
 
 class HiddenSizes(_Sweep):
@@ -125,5 +124,5 @@ class HiddenSizes(_Sweep):
     def _values(self, lab: Lab, domain: Domain) -> Sequence[int]:
         return lab.config.hidden_sizes
 
-    def _score(self, lab: Lab, domain: Domain, value: int, seed: int) -> Result:
-        return adaptive(lab, domain, lab.config.max_k, seed, hidden=value)
+    def _score(self, lab: Lab, domain: Domain, value: int) -> Result:
+        return adaptive(lab, domain, lab.config.max_k, hidden=value)
