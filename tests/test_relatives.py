@@ -313,7 +313,7 @@ def test_kernel_is_trained_without_the_nearest_neighbor_in_every_second_row():
 
 
 def test_robust_is_trained_with_noise_and_pseudo_neighbors_that_fade():
-    cache = make_cache(trust="noise")
+    cache = replace(make_cache(trust="noise"), neighbor_probabilities=torch.rand(1500, 8))
     columns = columns_for(cache, torch.rand(len(cache), 8))
     network = Robust(8)
     plain = cache.retrieved(columns)
@@ -327,9 +327,10 @@ def test_robust_is_trained_with_noise_and_pseudo_neighbors_that_fade():
     assert torch.equal(seen.neighbor_probabilities[~has_gold, 0], cache.gold_probability[~has_gold])
     assert (seen.neighbors.squared_distances.diff(dim=1) >= 0).all()
     assert (seen.neighbors.squared_distances[has_gold] != cache.neighbors.squared_distances[has_gold]).all()
-    again = entries_of(columns.probabilities, seen.neighbors.entry_ids)
     real = seen.neighbors.entry_ids >= 0
-    assert torch.equal(seen.stored_probabilities[real], again[real]), "confidences go with their neighbours"
+    ids = seen.neighbors.entry_ids[real]
+    assert torch.equal(seen.stored_probabilities[real], entries_of(columns.probabilities, ids)), "in the new order, too"
+    assert torch.equal(seen.neighbor_probabilities[real], cache.neighbor_probabilities.flatten()[ids])
     late = network.disturbed(cache, columns, 100_000, np.random.default_rng(1))
     assert torch.equal(late.neighbors.squared_distances, plain.neighbors.squared_distances)
     assert torch.equal(late.stored_probabilities, plain.stored_probabilities)
