@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 _OPSET = 21
 _IR_VERSION = 10
-_MICROSOFT_OPS = frozenset({"FusedMatMul", "MatMulIntegerToFloat", "MultiHeadAttention", "QuickGelu", "SkipLayerNormalization"})
+_MICROSOFT_OPS = frozenset({"FusedMatMul", "MatMulIntegerToFloat", "QuickGelu"})
 _INLINE_BYTES = 1024
 
 
@@ -80,6 +80,8 @@ class Graph:
         options.intra_op_num_threads = torch.get_num_threads()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        # No further: it would join sums and norms into one node that takes four times as long.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         # Threads wait actively inside a run, and give the processor to torch and faiss between runs.
         options.add_session_config_entry("session.intra_op.allow_spinning", "1")
         options.add_session_config_entry("session.force_spinning_stop", "1")

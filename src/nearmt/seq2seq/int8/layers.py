@@ -15,7 +15,7 @@ from torch import nn
 
 from nearmt.seq2seq.int8.graph import Graph
 
-_SMALLEST_PEAK = 1e-20  # instead of zero, so that a row of zeros has a scale
+_SMALLEST = 1e-20  # added to every scale, so that a row of zeros has one
 # Name in a model's config → the node, and a number that its values never fall below.
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any], float]] = {
     "relu": ("Relu", {}, 0.0),
@@ -47,7 +47,7 @@ def quantize_weights(*modules: nn.Linear) -> QuantizedWeights:
     """One scale per output channel."""
     weights = torch.cat([module.weight.detach().float() for module in modules])
     biases = [torch.zeros(len(m.weight)) if m.bias is None else m.bias.detach().float() for m in modules]
-    scales = weights.abs().amax(dim=1).clamp_(min=_SMALLEST_PEAK) / 127
+    scales = weights.abs().amax(dim=1).div_(127).add_(_SMALLEST)
     values = (weights / scales[:, None]).round_().to(torch.int8)
     return QuantizedWeights(values.t().contiguous().numpy(), scales.numpy(), torch.cat(biases).numpy())
 
@@ -60,7 +60,7 @@ class Layers:
         self.graph = graph
         self._one = graph.constant(1.0, np.float32)
         self._last_axis = graph.constant([1], np.int64)
-        self._smallest = graph.constant(_SMALLEST_PEAK, np.float32)
+        self._smallest = graph.constant(_SMALLEST, np.float32)
         self.rows = graph.add("Reshape", hidden, graph.constant([-1, width], np.int64))
         batch = graph.add("Shape", hidden, start=0, end=2)
         self._split_heads = graph.add("Concat", batch, graph.constant([heads, width // heads], np.int64), axis=0)
@@ -73,7 +73,7 @@ class Layers:
         graph, zero, top = self.graph, 0 if is_positive else 64, 127 if is_positive else 63
         size = rows if is_positive else graph.add("Abs", rows)
         peak = graph.add("ReduceMax", size, self._last_axis, keepdims=1)
-        scale = graph.add("Mul", graph.add("Max", peak, self._smallest), graph.constant(1 / top, np.float32))
+        scale = graph.add("Add", graph.add("Mul", peak, graph.constant(1 / top, np.float32)), self._smallest)
         flat = graph.add("Squeeze", scale, self._last_axis)
         zeros = () if is_positive else (self._zeros[zero],)
         return QuantizedRows(graph.add("QuantizeLinear", rows, flat, *zeros, axis=0), scale, zero)
@@ -139,8 +139,5 @@ class Layers:
 
     def add_and_norm(self, rows: str, bias: np.ndarray, residual: str, norm: nn.LayerNorm) -> tuple[str, str]:
         """The norm of rows + bias + residual, and that sum."""
-        weights = [self.graph.constant(w.detach().float().numpy()) for w in (norm.weight, norm.bias)]
-        found = self.graph.add_many(
-            "SkipLayerNormalization", 4, rows, residual, *weights, self.graph.constant(bias), epsilon=norm.eps
-        )
-        return found[0], found[3]
+        total = self.graph.add("Add", self.graph.add("Add", rows, self.graph.constant(bias)), residual)
+        return self.norm(total, norm), total

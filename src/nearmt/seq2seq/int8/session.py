@@ -29,7 +29,9 @@ class Int8Session:
         # Keys and values of each layer in turn, each (sentences, heads, time, head width).
         self._sources = engine.encoder.run({HIDDEN: hidden, "mask": self._source_mask})
         self._order = RowOrder(num_sentences, source_ids.device)
-        self._cache = self._new_cache(num_sentences, 1)  # (2 × layers, sentences, heads, slots, head width)
+        # As many as sources, each (sentences, heads, slots, head width). Not one large tensor: the system takes large
+        # blocks back as soon as they are free, and handing them out again costs more than copying.
+        self._cache = [self._new_slots(num_sentences, 1) for _ in self._sources]
         self._num_slots = 0  # how many of them are in use
         self._past = torch.zeros(num_sentences, 0, dtype=torch.int64)  # (rows, steps) the slots of each row's past
 
@@ -49,13 +51,14 @@ class Int8Session:
         sentences = self.num_source_rows
         group = len(parents) // sentences
         self._grow(group)
-        slots = self._cache.shape[3]
+        slots = self._cache[0].shape[2]
         mask = torch.full((sentences, 1, group, slots + group), _UNSEEN)
         own = torch.arange(slots, slots + group).repeat(sentences)  # each row sees itself and its past
         mask.view(len(parents), -1).scatter_(1, torch.cat((self._past, own[:, None]), dim=1), 0.0)
         hidden = self._engine.embed_targets(token_ids.view(sentences, group), torch.tensor([steps]))
         states, fresh = self._decode(hidden, mask)
-        self._cache[:, :sentences, :, self._num_slots : self._num_slots + group] = fresh
+        for cache, new in zip(self._cache, fresh, strict=True):
+            cache[:, :, self._num_slots : self._num_slots + group] = new
         written = torch.arange(self._num_slots, self._num_slots + group).repeat(sentences)
         self._past = torch.cat((self._past, written[:, None]), dim=1)
         self._num_slots += group
@@ -76,33 +79,32 @@ class Int8Session:
         sentences, group = hidden.shape[:2]
         for layer in range(self._engine.num_layers):
             for offset, part in enumerate(("keys", "values")):
-                inputs[f"past_{part}{layer}"] = self._cache[2 * layer + offset, :sentences]
+                inputs[f"past_{part}{layer}"] = self._cache[2 * layer + offset]
                 inputs[f"source_{part}{layer}"] = self._sources[2 * layer + offset]
         states, fresh = self._engine.decoder.run(inputs)
         return states, fresh.view(-1, sentences, fresh.shape[1], group, fresh.shape[3])
 
-    def _new_cache(self, sentences: int, slots: int) -> torch.Tensor:
-        engine = self._engine
-        return torch.zeros(2 * engine.num_layers, sentences, engine.heads, slots, engine.head_width)
+    def _new_slots(self, sentences: int, slots: int) -> torch.Tensor:
+        return torch.zeros(sentences, self._engine.heads, slots, self._engine.head_width)
 
     def _grow(self, group: int) -> None:
         """Make room for the slots of this step."""
-        slots = self._cache.shape[3]
-        if self._num_slots + group <= slots:
+        used, slots = self._num_slots, self._cache[0].shape[2]
+        if used + group <= slots:
             return
-        larger = self._new_cache(self.num_source_rows, self._num_slots + max(group, _MORE_SLOTS, slots // 2))
-        larger[:, :, :, : self._num_slots] = self._cache[:, : self.num_source_rows, :, : self._num_slots]
-        self._cache = larger
+        for number, cache in enumerate(self._cache):
+            larger = self._new_slots(len(cache), used + max(group, _MORE_SLOTS, slots // 2))
+            larger[:, :, :used] = cache[:, :, :used]
+            self._cache[number] = larger
 
     def _keep(self, kept: list[int]) -> None:
         """Drop the sentences that left; those behind them move up in place, the others stay where they are."""
         if len(kept) == self.num_source_rows:
             return
         moves = [(place, old) for place, old in enumerate(kept) if place != old]
-        for tensor in (*self._sources, self._source_mask):
+        for tensor in (*self._sources, *self._cache, self._source_mask):
             for place, old in moves:
                 tensor[place] = tensor[old]
-        for place, old in moves:
-            self._cache[:, place, :, : self._num_slots] = self._cache[:, old, :, : self._num_slots]
         self._sources = [tensor[: len(kept)] for tensor in self._sources]
+        self._cache = [tensor[: len(kept)] for tensor in self._cache]
         self._source_mask = self._source_mask[: len(kept)]
