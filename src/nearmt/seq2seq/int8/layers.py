@@ -2,7 +2,8 @@
 
 Weights have one scale per output channel, activations one per row, worked out as they come. So the products are
 sums of integers, the same on every processor, and a row's result never depends on the rows beside it.
-Activations use 7 of their 8 bits: processors without VNNI add two products in 16 bits, where 8 bits overflow.
+Processors without VNNI add neighbouring products in 16 bits before they go on in 32. Activations use all their 8
+bits, and weights are scaled so that no two neighbours can overflow: |w₀| + |w₁| ≤ 128.
 All rows of a batch are one matrix (rows, width); attention sees them as (sentences, heads, group, head width).
 """
 
@@ -16,6 +17,7 @@ from torch import nn
 from nearmt.seq2seq.int8.graph import Graph
 
 _SMALLEST = 1e-20  # added to every scale, so that a row of zeros has one
+_ZERO = 128  # what stands for 0 among signed values
 # Name in a model's config → the node, and a number that its values never fall below.
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any], float]] = {
     "relu": ("Relu", {}, 0.0),
@@ -44,10 +46,13 @@ class QuantizedWeights:
 
 
 def quantize_weights(*modules: nn.Linear) -> QuantizedWeights:
-    """One scale per output channel."""
+    """One scale per output channel, from its greatest sum of two neighbours."""
     weights = torch.cat([module.weight.detach().float() for module in modules])
     biases = [torch.zeros(len(m.weight)) if m.bias is None else m.bias.detach().float() for m in modules]
-    scales = weights.abs().amax(dim=1).div_(127).add_(_SMALLEST)
+    if weights.shape[1] % 2:
+        raise ValueError(f"a layer of {weights.shape[1]} inputs, which is odd, is not supported")
+    # 127, because rounding can add half to each neighbour.
+    scales = weights.abs().unflatten(1, (-1, 2)).sum(dim=2).amax(dim=1).div_(127).add_(_SMALLEST)
     values = (weights / scales[:, None]).round_().to(torch.int8)
     return QuantizedWeights(values.t().contiguous().numpy(), scales.numpy(), torch.cat(biases).numpy())
 
@@ -66,16 +71,16 @@ class Layers:
         self._split_heads = graph.add("Concat", batch, graph.constant([heads, width // heads], np.int64), axis=0)
         self._join_heads = graph.constant([-1, width], np.int64)
         num_rows = graph.add("Shape", self.rows, start=0, end=1)
-        self._zeros = {64: graph.add("Expand", graph.constant([64], np.uint8), num_rows)}
+        self._zeros = graph.add("Expand", graph.constant([_ZERO], np.uint8), num_rows)
 
     def quantize(self, rows: str, *, is_positive: bool = False) -> QuantizedRows:
-        """Rows in 7 bits: −63 … 63 around 64, or 0 … 127 where no value is negative."""
-        graph, zero, top = self.graph, 0 if is_positive else 64, 127 if is_positive else 63
+        """Rows in 8 bits: −127 … 127 around 128, or 0 … 255 where no value is negative."""
+        graph, zero, top = self.graph, 0 if is_positive else _ZERO, 255 if is_positive else 127
         size = rows if is_positive else graph.add("Abs", rows)
         peak = graph.add("ReduceMax", size, self._last_axis, keepdims=1)
         scale = graph.add("Add", graph.add("Mul", peak, graph.constant(1 / top, np.float32)), self._smallest)
         flat = graph.add("Squeeze", scale, self._last_axis)
-        zeros = () if is_positive else (self._zeros[zero],)
+        zeros = () if is_positive else (self._zeros,)
         return QuantizedRows(graph.add("QuantizeLinear", rows, flat, *zeros, axis=0), scale, zero)
 
     def integer_product(self, rows: QuantizedRows, weights: QuantizedWeights) -> str:
