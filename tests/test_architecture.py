@@ -9,8 +9,8 @@ SOURCE = Path(nearmt.__file__).parent
 # From the ground up: a room may import itself and whatever stands before it.
 ORDER = [
     "errors", "progress", "neighbors", "corpus", "store", "mixture", "metak", "seq2seq", "beam", "index", "retriever",
-    "scores", "recall", "compatibility", "harvest", "builder", "methods", "decoder", "evidence", "adaptation",
-    "translator", "evaluation", "memory", "demo", "cli", "__main__",
+    "scores", "recall", "compatibility", "harvest", "builder", "methods", "decoder", "evidence", "devset",
+    "adaptation", "translator", "evaluation", "memory", "report", "demo", "cli", "__main__",
 ]  # fmt: skip
 ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "lxml": {"corpus"}, "polib": {"corpus"},
               "typer": {"cli"}, "rich": {"cli"}, "sacrebleu": {"scores"}, "safetensors": {"metak"}}  # fmt: skip

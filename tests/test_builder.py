@@ -206,6 +206,26 @@ def test_bad_input_leaves_nothing_behind_and_an_old_store_as_it_was(toy_model, c
     assert Store(out).verify().is_sound
 
 
+def test_a_fault_at_the_end_is_known_before_anything_is_decoded(memory, toy_model, tmp_path, monkeypatch):
+    heard = []
+    with memory.open("a", encoding="utf-8") as out:
+        out.write("no tab in this line\n")
+    monkeypatch.setattr("nearmt.builder.decode_segment", lambda *args, **options: heard.append("decoded"))
+    with pytest.raises(CorpusError, match="121"):
+        build(memory, model=toy_model, out=tmp_path / "s", progress=lambda stage, done, total: heard.append(stage))
+    assert not heard
+    assert not partial_folder(tmp_path / "s").exists()
+
+
+def test_the_rest_of_the_way_is_told(memory, toy_model, tmp_path):
+    told = []
+    build(memory, model=toy_model, out=tmp_path / "s", train=False, settings=SMALL,
+          progress=lambda stage, done, total: told.append((stage, done, total)))  # fmt: skip
+    decoding = [(done, total) for stage, done, total in told if stage == "decoding"]
+    assert len(decoding) > 1
+    assert decoding[-1] == (120, 120)
+
+
 def test_what_is_not_a_store_is_never_overwritten(memory, toy_model, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("years of work")

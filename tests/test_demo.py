@@ -1,6 +1,7 @@
 """The demo on toy materials: everything it shows is there, and a second run uses what is built."""
 
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -10,10 +11,10 @@ from conftest import QUICK
 from nearmt.decoder import Decoder
 from nearmt.demo import Materials, find_materials, run_demo, write_report
 from nearmt.demo import run as demo_run
-from nearmt.demo.charts import bar_chart, line_chart
 from nearmt.memory import load_pairs
+from nearmt.report import bar_chart, line_chart
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Languages
+from nearmt.store import Languages, Manifest
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,15 @@ def test_a_second_run_uses_what_is_there(result, materials, out, monkeypatch):
     for name in ("build", "evaluate", "train_metak"):
         monkeypatch.setattr(demo_run, name, refuse)
     assert run_demo(materials, out, replace(QUICK, max_k=4)) == result
+
+
+def test_a_store_of_an_older_model_is_made_anew(result, materials, out, tmp_path):
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    older = Manifest.load(tmp_path / "demo.store")
+    older.changed(model={**older.model, "weights": "another"}).save(tmp_path / "demo.store")
+    again = run_demo(materials, tmp_path, replace(QUICK, max_k=4))
+    assert Manifest.load(tmp_path / "demo.store").model["weights"] != "another"
+    assert again.evaluation["comparison"] == result.evaluation["comparison"]
 
 
 def test_the_page_is_sound_and_loads_nothing(result, out):

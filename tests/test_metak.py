@@ -5,31 +5,12 @@ import torch
 
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, rank_vanilla, temperatures, train_metak
-from nearmt.metak.training import _Batches, distance_scale, likelihood_table
+from nearmt.metak.schedule import Batches
+from nearmt.metak.training import distance_scale, likelihood_table
 from nearmt.metak.tuning import vanilla_loss
 from nearmt.mixture import Vanilla, mix
 from nearmt.neighbors import Neighbors
-
-VOCABULARY = 20
-
-
-def make_cache(num_tokens: int = 1500, max_k: int = 8, trust: str = "distance", seed: int = 1) -> NeighborCache:
-    """Near neighbours are right and far ones wrong (`distance`), or all are noise (`noise`)."""
-    torch.manual_seed(seed)
-    is_near = torch.rand(num_tokens) < 0.4
-    distances = torch.where(is_near[:, None], 5.0, 200.0) + torch.rand(num_tokens, max_k).cumsum(1)
-    gold = torch.randint(0, VOCABULARY, (num_tokens,))
-    noise = torch.randint(0, VOCABULARY, (num_tokens, max_k))
-    tokens = torch.where(is_near[:, None], gold[:, None], noise) if trust == "distance" else noise
-    ids = torch.arange(num_tokens * max_k).view(num_tokens, max_k)
-    neighbors = Neighbors(distances, tokens, ids, torch.ones(num_tokens, max_k, dtype=torch.bool))
-    own = torch.full((num_tokens,), 0.3)
-    zeros = torch.zeros(num_tokens)
-    sentences = torch.arange(num_tokens) // 10
-    return NeighborCache(
-        neighbors, gold, sentences, zeros, own, torch.zeros(num_tokens, max_k), own, zeros, torch.zeros(num_tokens, 4)
-    )
-
+from synthetic import VOCABULARY, bare, make_cache
 
 QUICK = TrainingSettings(steps=1500, first_check=100, learning_rate=3e-3)
 
@@ -50,7 +31,7 @@ def test_it_learns_to_trust_near_neighbors_and_not_far_ones():
     train, held = make_cache().split(range(30))
     trained = train_metak(train, held, max_k=8, temperatures=[10.0], settings=QUICK)[0]
     assert trained.loss < trained.base_loss - 0.3
-    shares = trained.network.weigh(held.neighbors).nmt_share
+    shares = trained.network.weigh(bare(held.neighbors)).nmt_share
     is_near = held.neighbors.squared_distances[:, 0] < 50
     assert shares[is_near].mean() < 0.1
     assert shares[~is_near].mean() > 0.8
@@ -60,7 +41,7 @@ def test_it_learns_to_distrust_noise():
     train, held = make_cache(trust="noise").split(range(30))
     trained = train_metak(train, held, max_k=8, temperatures=[10.0], settings=QUICK)[0]
     assert trained.loss == pytest.approx(trained.base_loss, abs=0.02)
-    assert trained.network.weigh(held.neighbors).nmt_share.mean() > 0.9
+    assert trained.network.weigh(bare(held.neighbors)).nmt_share.mean() > 0.9
 
 
 def test_its_loss_is_the_likelihood_of_what_it_mixes():
@@ -70,7 +51,7 @@ def test_its_loss_is_the_likelihood_of_what_it_mixes():
     rows = len(held)
     own = torch.full((rows, VOCABULARY), 0.7 / (VOCABULARY - 1))
     own[torch.arange(rows), held.gold] = 0.3
-    mixed = mix(own.log(), trained.network.weigh(held.neighbors), held.neighbors.token_ids)
+    mixed = mix(own.log(), trained.network.weigh(bare(held.neighbors)), held.neighbors.token_ids)
     loss = -mixed[torch.arange(rows), held.gold].mean().item()
     assert loss == pytest.approx(trained.loss, abs=1e-5)
     assert mixed.exp().sum(1).allclose(torch.ones(rows), atol=1e-5)
@@ -101,7 +82,7 @@ def test_a_step_is_that_of_torchs_adam_with_clipping():
     network = MetaK(8, 10.0, distance_scale=distance_scale(train))
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-4, betas=(0.9, 0.98))
     inputs, table = network.inputs(train.neighbors), likelihood_table(train, network.sizes, 10.0)
-    batches = _Batches(train.sentence_ids, 32, settings.seed)
+    batches = Batches(train.sentence_ids, 32, settings.seed)
     for _ in range(20):
         rows = batches.next()
         optimizer.zero_grad()
@@ -133,7 +114,7 @@ def test_a_saved_network_is_the_same_network(tmp_path, features):
     again = MetaK.load(tmp_path / "metak.safetensors")
     assert again.settings == network.settings
     neighbors = make_cache().neighbors
-    assert torch.equal(again.weigh(neighbors).neighbor_weights, network.weigh(neighbors).neighbor_weights)
+    assert torch.equal(again.weigh(bare(neighbors)).neighbor_weights, network.weigh(bare(neighbors)).neighbor_weights)
 
 
 def test_a_broken_network_file_is_named(tmp_path):

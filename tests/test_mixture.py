@@ -17,6 +17,7 @@ from nearmt.mixture import (
     weights_from_sizes,
 )
 from nearmt.neighbors import Neighbors
+from synthetic import bare
 
 VOCABULARY = 11
 
@@ -86,12 +87,12 @@ def test_vanilla_and_uniform_equal_the_reference(case, share):
     max_k, distances, tokens, found, rng = case
     p_nmt = rng.dirichlet(np.ones(VOCABULARY), len(tokens))
     neighbors = neighbors_of(distances, tokens, found)
-    weights = Vanilla(max_k, 10.0, share).weigh(neighbors)
+    weights = Vanilla(max_k, 10.0, share).weigh(bare(neighbors))
     shares = np.tile([1 - share, share], (len(tokens), 1))
     expected = reference(p_nmt, distances, tokens, found, shares, (0, max_k), 10.0)
     np.testing.assert_allclose(mixed(p_nmt, weights, neighbors), expected, atol=1e-5)
     sizes = neighbor_counts(max_k)
-    weights = Uniform(max_k, 10.0).weigh(neighbors)
+    weights = Uniform(max_k, 10.0).weigh(bare(neighbors))
     shares = np.full((len(tokens), len(sizes)), 1 / len(sizes))
     expected = reference(p_nmt, distances, tokens, found, shares, sizes, 10.0)
     np.testing.assert_allclose(mixed(p_nmt, weights, neighbors), expected, atol=1e-5)
@@ -117,7 +118,7 @@ def test_size_likelihoods_are_the_retrieved_distributions_at_the_gold_token(case
 def test_share_zero_leaves_the_model_untouched_to_the_bit():
     log_probs = torch.randn(4, VOCABULARY).log_softmax(1)
     neighbors = neighbors_of(np.sort(np.random.rand(4, 3)), np.random.randint(0, 9, (4, 3)), np.ones((4, 3), bool))
-    weights = Vanilla(3, 10.0, 0.0).weigh(neighbors)
+    weights = Vanilla(3, 10.0, 0.0).weigh(bare(neighbors))
     assert torch.equal(mix(log_probs.clone(), weights, neighbors.token_ids), log_probs)
 
 
@@ -125,7 +126,7 @@ def test_missing_neighbor_gets_no_weight_and_repeats_the_last_found_features():
     neighbors = neighbors_of(
         np.array([[1.0, 2.0, 9.0, 9.0]]), np.array([[5, 6, 7, 7]]), np.array([[True, True, False, False]])
     )
-    weights = Vanilla(4, 10.0, 0.5).weigh(neighbors)
+    weights = Vanilla(4, 10.0, 0.5).weigh(bare(neighbors))
     assert weights.neighbor_weights[0, 2:].tolist() == [0, 0]
     assert neighbors.squared_distances[0].tolist() == [1.0, 2.0, 2.0, 2.0]
     assert distinct_counts(neighbors)[0].tolist() == [1, 2, 2, 2]
@@ -133,14 +134,14 @@ def test_missing_neighbor_gets_no_weight_and_repeats_the_last_found_features():
 
 def test_nothing_found_is_the_model_alone():
     neighbors = neighbors_of(np.zeros((1, 2)), np.zeros((1, 2), int), np.zeros((1, 2), bool))
-    weights = Vanilla(2, 10.0, 0.9).weigh(neighbors)
+    weights = Vanilla(2, 10.0, 0.9).weigh(bare(neighbors))
     assert weights.nmt_share.tolist() == [1.0]
     assert weights.neighbor_weights.tolist() == [[0.0, 0.0]]
 
 
 def test_repeats_at_distance_zero_do_not_leak_weight_beyond_k():
     neighbors = neighbors_of(np.zeros((1, 4)), np.array([[3, 4, 4, 4]]), np.ones((1, 4), bool))
-    weights = Vanilla(1, 10.0, 1.0).weigh(neighbors)
+    weights = Vanilla(1, 10.0, 1.0).weigh(bare(neighbors))
     probabilities = mix(torch.full((1, VOCABULARY), -1.0), weights, neighbors.token_ids[:, :1]).exp()
     assert probabilities[0, 3] == pytest.approx(1.0)
     assert probabilities[0, 4] == pytest.approx(0.0)

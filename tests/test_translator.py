@@ -8,10 +8,10 @@ import torch
 import toy
 
 from conftest import QUICK
-from nearmt.adaptation import collect_cache, dev_from_memory, dev_from_pairs
 from nearmt.beam import BeamSettings
 from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder, DecodingSettings
+from nearmt.devset import collect_cache, dev_from_memory, dev_from_pairs
 from nearmt.errors import SettingError, StoreError, StoreMismatchError
 from nearmt.evaluation import evaluate
 from nearmt.memory import Store, build

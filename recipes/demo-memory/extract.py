@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""Make the demo's memory, dev and test set from the LibreOffice help texts.
+"""Make a small memory, dev and test set of one text: the demo's from the LibreOffice help, a second from openEHR.
 
     extract.py libreoffice_help.tsv.gz OUT
+    extract.py openehr.tsv.gz OUT --memory 6000 --dev 600 --test 300
 
-The file holds `german<TAB>english` in the order of the help pages. Dev and test are contiguous stretches of it; the
+The file holds `german<TAB>english` in the order of the pages. Dev and test are contiguous stretches of it; the
 memory is made of other stretches, spread over the whole file. A dev or test pair goes if its source is 90 % or more
 similar to a source of the memory (rapidfuzz ratio), or of the other set: the demo must not profit from repetition.
 """
 
+import argparse
 import gzip
-import sys
 from pathlib import Path
 
 import numpy as np
 from rapidfuzz import fuzz, process
 
 STRETCH = 250
-MEMORY, DEV, TEST = 20_000, 1_000, 500
 DEV_AT, TEST_AT = 0.35, 0.70  # where in the file the stretches begin
 SIMILAR = 90
 
@@ -28,19 +28,26 @@ def similar_to_any(sources: list[str], others: list[str]) -> np.ndarray:
 
 
 def main() -> None:
-    source, out = Path(sys.argv[1]), Path(sys.argv[2])
-    with gzip.open(source, "rt", encoding="utf-8") as lines:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--memory", type=int, default=20_000)
+    parser.add_argument("--dev", type=int, default=1_000)
+    parser.add_argument("--test", type=int, default=500)
+    args = parser.parse_args()
+    out: Path = args.out
+    with gzip.open(args.file, "rt", encoding="utf-8") as lines:
         pairs = [tuple(line.rstrip("\n").split("\t")[:2]) for line in lines]
     pairs = list(dict.fromkeys(p for p in pairs if len(p) == 2 and len(p[0].split()) >= 2))
     dev_at, test_at = int(DEV_AT * len(pairs)), int(TEST_AT * len(pairs))
-    reserved = set(range(dev_at, dev_at + 4 * DEV)) | set(range(test_at, test_at + 4 * TEST))
+    reserved = set(range(dev_at, dev_at + 4 * args.dev)) | set(range(test_at, test_at + 4 * args.test))
     stretches = [
         range(at, at + STRETCH)
         for at in range(0, len(pairs) - STRETCH, STRETCH)
         if not reserved & {at, at + STRETCH - 1}
     ]
-    every = len(stretches) / (MEMORY / STRETCH)
-    chosen = [stretches[int(i * every)] for i in range(MEMORY // STRETCH)]
+    every = len(stretches) / (args.memory / STRETCH)
+    chosen = [stretches[int(i * every)] for i in range(args.memory // STRETCH)]
     memory = [pairs[i] for stretch in chosen for i in stretch]
     known = [p[0] for p in memory]
 
@@ -51,8 +58,8 @@ def main() -> None:
         print(f"{len(stretch)} pairs, {int(copies.sum())} like the memory, {len(kept[:count])} kept")
         return kept[:count]
 
-    dev = unlike(dev_at, DEV, known)
-    test = unlike(test_at, TEST, known + [p[0] for p in dev])
+    dev = unlike(dev_at, args.dev, known)
+    test = unlike(test_at, args.test, known + [p[0] for p in dev])
     out.mkdir(parents=True, exist_ok=True)
     for name, part in (("memory", memory), ("dev", dev), ("test", test)):
         text = "".join(f"{german}\t{english}\n" for german, english in part)

@@ -77,22 +77,41 @@ class Builder:
         self.folder, self.model, self.settings, self.progress = folder, model, settings, progress
 
     def start(self, inputs: Sequence[str | Path], format: str | None = None) -> None:
-        """Begin anew: whatever unfinished build stands in the folder is removed."""
+        """Begin anew: whatever unfinished build stands in the folder is removed.
+
+        Files are read once through before anything is decoded, so that a fault at the end of a large memory is known
+        in seconds and not in hours, and the rest of the way can be told.
+        """
         if self.settings.index is not None:
             check_factory(self.settings.index, self.model.width)
         described = describe_inputs(inputs)
+        is_stream = any(item["name"] == "-" for item in described)
+        num_pairs = None if is_stream else self._count(inputs, format)
         manifest = Manifest(
             model=model_description(self.model),
             languages=Languages(self.model.source_lang, self.model.target_lang),
             width=self.model.width,
             key_type=self.settings.key_type,
-            build=BuildProgress(described, self._reading(format)),
+            build=BuildProgress(described, self._reading(format), num_pairs),
         )
         with storage_errors(self.folder):
             if self.folder.exists():
                 shutil.rmtree(self.folder)
             self.folder.mkdir(parents=True)
         manifest.save(self.folder)
+
+    def _count(self, inputs: Sequence[str | Path], format: str | None) -> int:
+        count = 0
+        for count, _ in enumerate(self._read(inputs, format, DropCounts()), 1):
+            if count % _READ_PAIRS == 0:
+                self.progress("reading", count, None)
+        return count
+
+    def _read(self, inputs: Sequence[str | Path], format: str | None, drops: DropCounts) -> Iterator[SentencePair]:
+        return read_pairs(
+            inputs, source_lang=self.model.source_lang, target_lang=self.model.target_lang, drops=drops, format=format,
+            keep_identical=self.settings.keep_identical,
+        )  # fmt: skip
 
     def _reading(self, format: str | None) -> dict[str, Any]:
         return {"format": format, "keep_identical": self.settings.keep_identical}
@@ -127,11 +146,7 @@ class Builder:
             if manifest.build.is_complete:
                 return manifest
             drops = DropCounts()
-            languages = manifest.languages
-            pairs = read_pairs(
-                inputs, source_lang=languages.source, target_lang=languages.target, drops=drops, format=format,
-                keep_identical=self.settings.keep_identical,
-            )  # fmt: skip
+            pairs = self._read(inputs, format, drops)
             pairs_read = manifest.build.pairs_read
             for _ in itertools.islice(pairs, pairs_read):
                 pass
@@ -153,7 +168,7 @@ class Builder:
                 progress = replace(manifest.build, pairs_read=pairs_read, dropped=dict(own))
                 manifest = manifest.changed(build=progress)
                 manifest.save(self.folder)
-                self.progress("reading", manifest.num_sentences, None)
+                self.progress("decoding", pairs_read, manifest.build.num_pairs)
             if not manifest.num_sentences:
                 told = ", ".join(f"{n} {reason}" for reason, n in {**drops.as_dict(), **own}.items())
                 raise CorpusError(f"no usable pair in {_names(manifest.build.inputs)}" + (f" ({told})" if told else ""))

@@ -9,6 +9,7 @@ import torch
 from nearmt.beam import BeamSettings, Hypothesis, beam_search
 from nearmt.errors import SettingError
 from nearmt.mixture import Method, mix
+from nearmt.neighbors import Retrieved
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
 
@@ -102,7 +103,8 @@ class Decoder:
         assert self.method is not None
         assert self.retriever is not None
         neighbors = self.retriever.search(states, self.method.max_k, excluded)
-        weights = self.method.weigh(neighbors)
+        retrieved = Retrieved.at(states, log_probs, neighbors, self.retriever.snapshot)
+        weights = self.method.weigh(retrieved)
         token_ids = neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
         # Searching and weighing are done on the processor, wherever the model is.
         return mix(log_probs, weights.to(log_probs.device), token_ids.to(log_probs.device))

@@ -5,16 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nearmt.adaptation import (
-    AdaptationSettings,
-    Adapter,
-    commit_adaptation,
-    dev_from_memory,
-    dev_from_pairs,
-)
+from nearmt.adaptation import AdaptationSettings, Adapter, commit_adaptation
 from nearmt.builder import Builder, BuildSettings, is_begun, partial_folder, publish, refuse_foreign
 from nearmt.compatibility import check_model
 from nearmt.corpus import DropCounts, SentencePair, normalise_space, read_pairs
+from nearmt.devset import dev_from_memory, dev_from_pairs
 from nearmt.errors import CorpusError, SettingError, StoreError
 from nearmt.progress import Progress, silent
 from nearmt.retriever import Retriever

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 
 from nearmt.errors import SettingError
-from nearmt.neighbors import Neighbors
+from nearmt.neighbors import Neighbors, Retrieved
 
 # Where the model's share is 0 its log would be -inf, and so would every token that no neighbour names.
 _SMALLEST_SHARE = 1e-30
@@ -47,10 +47,7 @@ class Method(Protocol):
     @property
     def max_k(self) -> int: ...
 
-    @property
-    def temperature(self) -> float: ...
-
-    def weigh(self, neighbors: Neighbors) -> MixtureWeights: ...
+    def weigh(self, retrieved: Retrieved) -> MixtureWeights: ...
 
 
 def check_temperature(temperature: float) -> None:
@@ -133,8 +130,8 @@ class Vanilla:
     def max_k(self) -> int:
         return self.k
 
-    def weigh(self, neighbors: Neighbors) -> MixtureWeights:
-        neighbors = neighbors.nearest(self.k)
+    def weigh(self, retrieved: Retrieved) -> MixtureWeights:
+        neighbors = retrieved.neighbors.nearest(self.k)
         shares = torch.tensor([1 - self.knn_share, self.knn_share]).expand(len(neighbors), 2)
         return weights_from_sizes(neighbors, shares, (0, neighbors.max_k), self.temperature)
 
@@ -151,10 +148,10 @@ class Uniform:
         neighbor_counts(self.max_k)
         check_temperature(self.temperature)
 
-    def weigh(self, neighbors: Neighbors) -> MixtureWeights:
+    def weigh(self, retrieved: Retrieved) -> MixtureWeights:
         sizes = neighbor_counts(self.max_k)
-        shares = torch.full((len(neighbors), len(sizes)), 1 / len(sizes))
-        return weights_from_sizes(neighbors.nearest(self.max_k), shares, sizes, self.temperature)
+        shares = torch.full((len(retrieved), len(sizes)), 1 / len(sizes))
+        return weights_from_sizes(retrieved.neighbors.nearest(self.max_k), shares, sizes, self.temperature)
 
 
 def mix(log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor) -> torch.Tensor:

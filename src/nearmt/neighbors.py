@@ -1,8 +1,14 @@
-"""What a search brings back: the small border between the retriever and the mixture."""
+"""What a search brings back, and what else of a query a method may look at: the border between search and mixture."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
+import numpy as np
 import torch
+
+NUM_TOP = 8  # the model's highest probabilities that methods may look at
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,109 @@ class Neighbors:
         order = by_id.gather(1, nearest.indices[:, :k])
         distances, entry_ids = nearest.values[:, :k], entry_ids.gather(1, order)
         found = entry_ids >= 0
-        last = found.sum(dim=1, keepdim=True).sub(1).clamp_min(0)
-        distances = torch.where(found, distances, distances.gather(1, last))
+        distances = repeat_last(distances, found)
         distances = torch.where(found.any(dim=1, keepdim=True), distances, torch.zeros(()))
         return Neighbors(distances, token_ids.gather(1, order), entry_ids, found)
+
+
+def repeat_last(values: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    """The values of found slots, the last of them repeated where nothing was found; (rows, K)."""
+    last = found.sum(dim=1, keepdim=True).sub(1).clamp_min(0)
+    return torch.where(found, values, values.gather(1, last))
+
+
+def top_probabilities(log_probs: torch.Tensor) -> torch.Tensor:
+    """The highest probabilities of each row, highest first; (rows, 8). A smaller vocabulary is filled up with 0."""
+    top = log_probs.topk(min(NUM_TOP, log_probs.shape[1]), dim=1).values.exp()
+    return torch.nn.functional.pad(top, (0, NUM_TOP - top.shape[1]))
+
+
+class EntryColumns(Protocol):
+    """What is stored of each entry beside its value; a `Snapshot` is one."""
+
+    @property
+    def keys(self) -> np.ndarray: ...  # (entries, width)
+
+    @property
+    def probabilities(self) -> np.ndarray: ...  # (entries,) the model's own probability of the value
+
+
+def entries_of(column: np.ndarray, entry_ids: torch.Tensor) -> torch.Tensor:
+    """What a column holds for these entries, as float32; 0 for missing ones (-1)."""
+    out = torch.zeros(*entry_ids.shape, *column.shape[1:])
+    found = entry_ids >= 0
+    out[found] = torch.from_numpy(column)[entry_ids[found]].float()
+    return out
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """The neighbours of some queries, and the rest of what is known there, each part worked out when first asked for.
+
+    Decoding, evidence and training all hand this to a method, so that one code weighs in all three. A method that
+    looks at the neighbours only pays for nothing else.
+    """
+
+    neighbors: Neighbors
+    _states: Callable[[], torch.Tensor]
+    _keys: Callable[[], torch.Tensor]
+    _stored_probabilities: Callable[[], torch.Tensor]
+    _neighbor_probabilities: Callable[[], torch.Tensor]
+    _top_probabilities: Callable[[], torch.Tensor]
+
+    @classmethod
+    def at(
+        cls, states: torch.Tensor, log_probs: torch.Tensor, neighbors: Neighbors, columns: EntryColumns
+    ) -> "Retrieved":
+        """From the model's states, (rows, width), and its own log-probabilities, (rows, vocabulary), on any device."""
+        return cls(
+            neighbors,
+            _states=lambda: states.detach().to("cpu", torch.float32),
+            _keys=lambda: entries_of(columns.keys, neighbors.entry_ids),
+            _stored_probabilities=lambda: entries_of(columns.probabilities, neighbors.entry_ids),
+            _neighbor_probabilities=lambda: (
+                log_probs.gather(1, neighbors.token_ids.to(log_probs.device)).exp().to("cpu", torch.float32)
+            ),
+            _top_probabilities=lambda: top_probabilities(log_probs).to("cpu", torch.float32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.neighbors)
+
+    @cached_property
+    def states(self) -> torch.Tensor:
+        """(rows, width) float32: the queries."""
+        return self._states()
+
+    @cached_property
+    def keys(self) -> torch.Tensor:
+        """(rows, K, width) float32: the stored keys of the neighbours; 0 where nothing was found."""
+        return self._keys()
+
+    @cached_property
+    def stored_probabilities(self) -> torch.Tensor:
+        """(rows, K) p_NMT(v_i) at the stored key, when the memory was read."""
+        return self._stored_probabilities()
+
+    @cached_property
+    def neighbor_probabilities(self) -> torch.Tensor:
+        """(rows, K) p_NMT(v_i) at the query."""
+        return self._neighbor_probabilities()
+
+    @cached_property
+    def top_probabilities(self) -> torch.Tensor:
+        """(rows, 8) the model's highest probabilities at the query, highest first."""
+        return self._top_probabilities()
+
+    def nearest(self, k: int) -> "Retrieved":
+        """The same rows with at most `k` neighbours."""
+        if self.neighbors.max_k <= k:
+            return self
+        return Retrieved(
+            self.neighbors.nearest(k),
+            lambda: self.states,
+            lambda: self.keys[:, :k],
+            lambda: self.stored_probabilities[:, :k],
+            lambda: self.neighbor_probabilities[:, :k],
+            lambda: self.top_probabilities,
+        )

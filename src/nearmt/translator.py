@@ -10,7 +10,7 @@ from nearmt.builder import partial_folder
 from nearmt.compatibility import check_model, check_values
 from nearmt.corpus import normalise_space
 from nearmt.decoder import Decoder, DecodingSettings
-from nearmt.errors import ModelError, StoreError
+from nearmt.errors import ModelError, SettingError, StoreError
 from nearmt.evidence import TokenEvidence, explain_tokens
 from nearmt.methods import MethodRequest, make_method
 from nearmt.mixture import Method
@@ -38,8 +38,8 @@ class Translation:
 class Translator:
     """Translates with one store and the model it belongs to.
 
-    `method` is "adaptive", "vanilla", "uniform" or "base"; k, temperature and share default to what the store
-    learned. The model is found by the name in the store unless one is given.
+    `method` is "adaptive", "vanilla", "uniform" or "base", or a method made elsewhere; k, temperature and share
+    default to what the store learned. The model is found by the name in the store unless one is given.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Translator:
         store: str | Path,
         *,
         model: Seq2Seq | str | Path | None = None,
-        method: str = "adaptive",
+        method: str | Method = "adaptive",
         k: int | None = None,
         temperature: float | None = None,
         knn_share: float | None = None,
@@ -61,8 +61,14 @@ class Translator:
         check_values(self.snapshot, self.model)
         self.retriever = Retriever(self.snapshot)
         self.decoding = decoding or DecodingSettings()
-        request = MethodRequest(method, k, temperature, knn_share)
-        self.method: Method | None = make_method(request, self.snapshot, self.retriever)
+        self.method: Method | None
+        if isinstance(method, str):
+            request = MethodRequest(method, k, temperature, knn_share)
+            self.method = make_method(request, self.snapshot, self.retriever)
+        elif (k, temperature, knn_share) != (None, None, None):
+            raise SettingError("k, temperature and share belong to a method asked for by name")
+        else:
+            self.method = method
         self._decoder = self.decoder(self.method)
 
     def __repr__(self) -> str:

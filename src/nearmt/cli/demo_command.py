@@ -42,14 +42,13 @@ def demo(
 
 
 def _print(result: "DemoResult", out: Path) -> None:
+    from nearmt.demo.report import score_table
+
     evaluation = result.evaluation
-    rows = []
-    for name, score in evaluation["comparison"]["scores"].items():
-        tests = [f"{score['p_values'][b]:.3f}" if b in score["p_values"] else "–" for b in ("base", "vanilla")]
-        rows.append([name, f"{score['bleu']:.2f}", f"{score['chrf']:.2f}", *tests])
+    table = score_table(result)
     sentences = evaluation["comparison"]["num_sentences"]
     title = f"{result.info['sentences']:,} pairs of memory, {sentences} test sentences"
-    print_table(title, ["method", "BLEU", "chrF", "p vs base", "p vs vanilla"], rows)
+    print_table(title, table.headings, table.rows)
     for example in result.examples:
         print(f"\nsource     {example.source}\nbase       {example.base}\nadaptive   {example.adaptive}")
         print(f"reference  {example.reference}")

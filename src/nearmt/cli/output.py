@@ -46,13 +46,27 @@ class _BarReporter:
 class _LineReporter:
     def __init__(self) -> None:
         self._stage, self._last = "", 0.0
+        self._begun: dict[str, tuple[float, int]] = {}  # when a stage was first heard of, and how far it was
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
         now = time.monotonic()
+        since, before = self._begun.setdefault(stage, (now, done))
+        if done < before:  # the stage has begun anew
+            since, before = self._begun[stage] = (now, done)
         if stage == self._stage and now - self._last < _SECONDS_BETWEEN_LINES and done != total:
             return
         self._stage, self._last = stage, now
-        errors.print(f"{stage} {done}" + (f" of {total}" if total else ""))
+        line = f"{stage} {done}" + (f" of {total}" if total else "")
+        if total and before < done < total:
+            line += f", {_duration((now - since) * (total - done) / (done - before))} left"
+        errors.print(line)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def say(text: str, quiet: bool = False) -> None:

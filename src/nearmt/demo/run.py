@@ -7,23 +7,27 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nearmt.adaptation import AdaptationSettings, collect_cache, dev_from_pairs
+from nearmt.adaptation import AdaptationSettings
+from nearmt.compatibility import check_model
 from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder
-from nearmt.errors import MissingExtraError
+from nearmt.devset import collect_cache, dev_from_pairs
+from nearmt.errors import MissingExtraError, StoreMismatchError
 from nearmt.evaluation import evaluate
 from nearmt.memory import Store, build, load_pairs
-from nearmt.metak import NeighborCache, train_metak
+from nearmt.metak import NeighborCache, TrainingSettings, train_metak
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.progress import Progress, silent
-from nearmt.scores import bleu, sentence_chrf
+from nearmt.report import Example, pick_examples
+from nearmt.scores import bleu
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import replace_file
-from nearmt.translator import Translation, Translator
+from nearmt.translator import Translator
 
 CURVE_SENTENCES = 100
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
-CURVE_STEPS = 2000  # enough for a point of a curve
+CURVE_STEPS = 1000  # enough for a point of a curve
+QUICK = AdaptationSettings(max_decoded=40, training=TrainingSettings(steps=3000))  # minutes matter here
 NUM_EXAMPLES = 3
 
 
@@ -35,28 +39,6 @@ class Materials:
     memory: Path
     dev: Path
     test: Path
-
-
-@dataclass(frozen=True)
-class Change:
-    """Words of an output that the memory changed, and the segment that counted most for them."""
-
-    words: str
-    start: int  # where they stand in the output
-    end: int
-    segment_source: str
-    segment_target: str
-
-
-@dataclass(frozen=True)
-class Example:
-    """A test sentence without and with the memory."""
-
-    source: str
-    reference: str
-    base: str
-    adaptive: str
-    changes: list[Change]
 
 
 @dataclass(frozen=True)
@@ -86,11 +68,11 @@ def run_demo(
     out.mkdir(parents=True, exist_ok=True)
     model = Seq2Seq.load(materials.model)
     folder = out / "demo.store"
-    chosen = settings or AdaptationSettings(max_decoded=60)
-    if not folder.exists():
+    chosen = settings or QUICK
+    if not folder.exists() or _is_of_another_model(folder, model):
         partial = out / "demo.store.partial"
         build(materials.memory, model=model, out=folder, dev=materials.dev, adaptation=chosen,
-              resume=partial.exists(), progress=progress)  # fmt: skip
+              resume=partial.exists() and not folder.exists(), force=folder.exists(), progress=progress)  # fmt: skip
     store = Store(folder)
     translator = Translator(folder, model=model)
     pairs = load_pairs(materials.test, store.manifest.languages).pairs
@@ -107,19 +89,24 @@ def run_demo(
         evaluation=evaluation.as_dict(),
         curve=curve,
         chosen_sizes=sizes,
-        examples=_examples(translator, pairs, evaluation.outputs),
+        examples=pick_examples(translator, pairs, evaluation.outputs, NUM_EXAMPLES),
         info=store.info(),
     )
     replace_file(kept, json.dumps({"key": key, "result": asdict(result)}, ensure_ascii=False, indent=1).encode())
     return result
 
 
+def _is_of_another_model(folder: Path, model: Seq2Seq) -> bool:
+    """An older demo's store is made anew: its model is not there any more."""
+    try:
+        check_model(Store(folder).manifest, model, folder)
+    except StoreMismatchError:
+        return True
+    return False
+
+
 def _from_dict(content: dict[str, Any]) -> DemoResult:
-    examples = [
-        Example(**{**example, "changes": [Change(**change) for change in example["changes"]]})
-        for example in content["examples"]
-    ]
-    return DemoResult(**{**content, "examples": examples})
+    return DemoResult(**{**content, "examples": [Example.from_dict(example) for example in content["examples"]]})
 
 
 def _curve(
@@ -137,6 +124,8 @@ def _curve(
         model, retriever, dev_from_pairs(model, snapshot, loaded.pairs, loaded.origin), settings.max_k, progress
     )
     held_out = list(range(0, len(loaded.pairs), 5))
+    own = translator.method
+    assert own is not None
     tuned = learned["vanilla"]
     temperature = learned["metak"]["temperature"]
     sources = model.tokenize_sources([pair.source for pair in pairs])
@@ -148,15 +137,14 @@ def _curve(
         methods: list[Method] = [
             Vanilla(size, tuned["temperature"], tuned["knn_share"]),
             Uniform(size, temperature),
-            _metak_of(cache, held_out, size, temperature, settings),
+            own if size == own.max_k else _metak_of(cache, held_out, size, temperature, settings),
         ]
         for name, method in zip(curve, methods, strict=True):
             decoder = Decoder(model, retriever, method, translator.decoding)
             curve[name].append(bleu(decoder.texts(decoder.decode(sources)), references))
             done += len(sources)
             progress("curve", done, total)
-    assert translator.method is not None
-    believed = translator.method.weigh(cache.neighbors)
+    believed = own.weigh(cache.retrieved(snapshot))
     mean = believed.size_probabilities.mean(dim=0).tolist()
     return curve, {str(size): share for size, share in zip(believed.sizes, mean, strict=True)}
 
@@ -165,8 +153,7 @@ def _metak_of(
     cache: NeighborCache, held_out: list[int], max_k: int, temperature: float, settings: AdaptationSettings
 ) -> Method:
     """A network for another K, from the same cache."""
-    nearest = replace(cache, neighbors=cache.neighbors.nearest(max_k))
-    train_part, select_part = nearest.split(held_out)
+    train_part, select_part = cache.nearest(max_k).split(held_out)
     (trained,) = train_metak(
         train_part,
         select_part,
@@ -175,48 +162,3 @@ def _metak_of(
         settings=replace(settings.training, steps=min(settings.training.steps, CURVE_STEPS)),
     )
     return trained.network
-
-
-def _examples(translator: Translator, pairs: Sequence[SentencePair], outputs: dict[str, list[str]]) -> list[Example]:
-    """Sentences of a readable length that gained most by chrF: where the memory had something to say."""
-    gains = []
-    for i, pair in enumerate(pairs[: len(outputs["base"])]):
-        base, adaptive = outputs["base"][i], outputs["adaptive"][i]
-        if 5 <= len(pair.source.split()) <= 16:
-            gains.append((sentence_chrf(adaptive, pair.target) - sentence_chrf(base, pair.target), i))
-    chosen = [i for _, i in sorted(gains, reverse=True)[:NUM_EXAMPLES]]
-    results = []
-    for i in chosen:
-        translation = translator.explain(pairs[i].source)
-        results.append(
-            Example(pairs[i].source, pairs[i].target, outputs["base"][i], translation.text, changed_words(translation))
-        )
-    return results
-
-
-def changed_words(translation: Translation) -> list[Change]:
-    """The stretches of an output that the model alone would not have written, each with its best segment."""
-    changes: list[Change] = []
-    for token in translation.tokens:
-        if token.is_models_first_choice or token.start == token.end or not token.neighbors:
-            continue
-        start, end = _word_around(translation.text, token.start, token.end)
-        votes = [neighbor for neighbor in token.neighbors if neighbor.token_id == token.token_id]
-        if not votes or (changes and start < changes[-1].end):
-            continue
-        best = max(votes, key=lambda neighbor: neighbor.weight).segment
-        last = changes[-1] if changes else None
-        if last is not None and last.end + 1 == start and last.segment_source == best.source:
-            start = changes.pop().start  # the next word of the same segment
-        changes.append(Change(translation.text[start:end], start, end, best.source, best.target))
-    return changes
-
-
-def _word_around(text: str, start: int, end: int) -> tuple[int, int]:
-    while start < end and text[start] == " ":
-        start += 1
-    while start > 0 and text[start - 1] != " ":
-        start -= 1
-    while end < len(text) and text[end] != " ":
-        end += 1
-    return start, end

@@ -2,7 +2,8 @@
 
 from nearmt.metak.cache import NeighborCache
 from nearmt.metak.network import MetaK
-from nearmt.metak.training import TrainingSettings, train_metak
+from nearmt.metak.schedule import TrainingSettings
+from nearmt.metak.training import train_metak
 from nearmt.metak.tuning import VanillaCandidate, rank_vanilla, temperatures
 
 __all__ = [

@@ -1,13 +1,15 @@
 """What training needs of the dev set, retrieved once: the neighbours of every gold token, and the model's own view."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from nearmt.neighbors import Neighbors
+from nearmt.neighbors import EntryColumns, Neighbors, Retrieved, entries_of
+
+TINY = 1e-30  # a likelihood below this counts as this, so that its log stays finite
 
 
 @dataclass(frozen=True)
@@ -20,18 +22,45 @@ class NeighborCache:
     positions: torch.Tensor  # (n,) where in it
     gold_probability: torch.Tensor  # (n,) p_NMT(gold)
     neighbor_probabilities: torch.Tensor  # (n, K) p_NMT(v_i) at the query
-    top_probability: torch.Tensor  # (n,) the model's highest probability
+    top_probabilities: torch.Tensor  # (n, 8) the model's highest probabilities, highest first
     entropy: torch.Tensor  # (n,) of p_NMT, in nats
     states: torch.Tensor  # (n, width) float16: the query
 
     def __len__(self) -> int:
         return len(self.gold)
 
-    def rows(self, mask: torch.Tensor) -> "NeighborCache":
-        """Some of the rows."""
+    @property
+    def top_probability(self) -> torch.Tensor:
+        """(n,) the model's highest probability."""
+        return self.top_probabilities[:, 0]
+
+    @property
+    def base_loss(self) -> float:
+        """Mean negative log-likelihood of the gold tokens under the model alone, in nats."""
+        return float(-self.gold_probability.clamp_min(TINY).log().mean())
+
+    def rows(self, rows: torch.Tensor | slice) -> "NeighborCache":
+        """Some of the rows, by index, mask or range."""
         parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        neighbors = parts.pop("neighbors").rows(mask)
-        return NeighborCache(neighbors=neighbors, **{name: part[mask] for name, part in parts.items()})
+        neighbors = parts.pop("neighbors").rows(rows)
+        return NeighborCache(neighbors=neighbors, **{name: part[rows] for name, part in parts.items()})
+
+    def nearest(self, k: int) -> "NeighborCache":
+        """The same rows with at most `k` neighbours."""
+        probabilities = self.neighbor_probabilities[:, :k]
+        return replace(self, neighbors=self.neighbors.nearest(k), neighbor_probabilities=probabilities)
+
+    def retrieved(self, columns: EntryColumns) -> Retrieved:
+        """The rows as a method sees them when it decodes; `columns` is the store they were retrieved from."""
+        entry_ids = self.neighbors.entry_ids
+        return Retrieved(
+            self.neighbors,
+            lambda: self.states.float(),
+            lambda: entries_of(columns.keys, entry_ids),
+            lambda: entries_of(columns.probabilities, entry_ids),
+            lambda: self.neighbor_probabilities,
+            lambda: self.top_probabilities,
+        )
 
     def median_distance(self, slot: int) -> float:
         """The median distance of the neighbour in a slot, over the tokens that have neighbours; 0 without any."""

@@ -12,7 +12,7 @@ from torch import nn
 
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.mixture import MixtureWeights, check_temperature, distinct_counts, neighbor_counts, weights_from_sizes
-from nearmt.neighbors import Neighbors
+from nearmt.neighbors import Neighbors, Retrieved
 
 FEATURES = ("distances", "counts")
 _GAINS = {"distances": 0.01, "counts": 0.1}
@@ -66,7 +66,8 @@ class MetaK(nn.Module):
         return scores.log_softmax(dim=1)
 
     @torch.inference_mode()
-    def weigh(self, neighbors: Neighbors) -> MixtureWeights:
+    def weigh(self, retrieved: Retrieved) -> MixtureWeights:
+        neighbors = retrieved.neighbors
         probabilities = self(self.inputs(neighbors)).exp()
         return weights_from_sizes(neighbors.nearest(self.max_k), probabilities, self.sizes, self.temperature)
 

@@ -56,6 +56,7 @@ class BuildProgress:
 
     inputs: list[dict[str, Any]]  # name, bytes and sha256 of each file, in order
     reading: dict[str, Any] = field(default_factory=dict)  # options that decide what is read
+    num_pairs: int | None = None  # in all; not known of a stream, which can be read only once
     pairs_read: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     is_complete: bool = False

@@ -1,9 +1,10 @@
-"""A small German→English model and a translation memory, as paths."""
+"""A small German→English model and two translation memories, as paths."""
 
 from pathlib import Path
 
 _HERE = Path(__file__).parent
 MODEL = _HERE / "model"
-MEMORY = _HERE / "data" / "memory.tsv.gz"
-DEV = _HERE / "data" / "dev.tsv.gz"
-TEST = _HERE / "data" / "test.tsv.gz"
+DATA = _HERE / "data"
+MEMORY = DATA / "libreoffice" / "memory.tsv.gz"
+DEV = DATA / "libreoffice" / "dev.tsv.gz"
+TEST = DATA / "libreoffice" / "test.tsv.gz"

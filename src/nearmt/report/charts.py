@@ -1,10 +1,21 @@
-"""Two small charts as inline SVG, so that a report needs nothing from elsewhere."""
+"""Small charts as SVG, so that a report needs nothing from elsewhere."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 300, 56, 44, 16
-_COLORS = ("#7a7a7a", "#c2703d", "#3d7ac2", "#2e8b57")
+_COLORS = ("#c2703d", "#3d7ac2", "#2e8b57", "#8a4fb0", "#b03a5b", "#7a7a7a", "#a08a1e", "#2b9a9a")
+_LABEL_HEIGHT = 13
+_STYLE = (
+    "svg{font:12px system-ui,sans-serif;fill:#1c1c1c;background:#fff}"
+    ".axis{stroke:#1c1c1c;fill:none}.grid{stroke:#ddd;fill:none}"
+)
+
+
+def standalone(chart: str) -> str:
+    """A chart as a file of its own: inside a page its style comes from there."""
+    opening, rest = chart.split(">", 1)
+    return f'<?xml version="1.0"?>\n{opening} xmlns="http://www.w3.org/2000/svg"><style>{_STYLE}</style>{rest}\n'
 
 
 def _frame(body: list[str], x_label: str, y_label: str) -> str:
@@ -37,39 +48,49 @@ def _grid(low: float, high: float, digits: int) -> list[str]:
     return lines
 
 
+def spread_labels(wanted: Sequence[float]) -> list[float]:
+    """Heights near the wanted ones, far enough apart to be read."""
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    placed = [0.0] * len(wanted)
+    for before, i in zip([None, *order], order, strict=False):
+        placed[i] = wanted[i] if before is None else max(wanted[i], placed[before] + _LABEL_HEIGHT)
+    too_low = max([0.0, *(y - (_HEIGHT - _BOTTOM) for y in placed)])
+    return [y - too_low for y in placed]
+
+
 def line_chart(ticks: Sequence[str], series: Mapping[str, Sequence[float]], x_label: str, y_label: str) -> str:
     """A line for each series over evenly spaced ticks, named at its right end."""
     values = [value for line in series.values() for value in line]
     margin = max((max(values) - min(values)) * 0.1, 0.5)
     low, high = min(values) - margin, max(values) + margin
-    right = _WIDTH - 90
-    at = [_LEFT + 24 + (right - _LEFT - 24) * i / max(1, len(ticks) - 1) for i in range(len(ticks))]
+    right = _WIDTH - 8 - max(40, 7 * max(map(len, series)))
+    at = [_LEFT + 24 + (right - _LEFT - 32) * i / max(1, len(ticks) - 1) for i in range(len(ticks))]
     body = _grid(low, high, 1)
     body += [
         f'<text x="{x:.0f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{escape(tick)}</text>'
         for x, tick in zip(at, ticks, strict=True)
     ]
-    for (name, line), color in zip(series.items(), _COLORS, strict=False):
+    labels = spread_labels([_scale(low, high, line[-1]) + 4 for line in series.values()])
+    for number, (name, line) in enumerate(series.items()):
+        color = _COLORS[number % len(_COLORS)]
         points = [(x, _scale(low, high, value)) for x, value in zip(at, line, strict=True)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         body.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
         body += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in points]
-        body.append(
-            f'<text x="{points[-1][0] + 8:.0f}" y="{points[-1][1] + 4:.0f}" fill="{color}">{escape(name)}</text>'
-        )
+        body.append(f'<text x="{points[-1][0] + 8:.0f}" y="{labels[number]:.0f}" fill="{color}">{escape(name)}</text>')
     return _frame(body, x_label, y_label)
 
 
 def bar_chart(bars: Mapping[str, float], x_label: str, y_label: str) -> str:
     """A bar for each name, from zero."""
-    high = max(bars.values()) * 1.1
+    high = max(max(bars.values()), 1e-9) * 1.1
     room = (_WIDTH - 8 - _LEFT) / len(bars)
     body = _grid(0.0, high, 2)
     for number, (name, value) in enumerate(bars.items()):
         x, y = _LEFT + room * (number + 0.15), _scale(0.0, high, value)
         height = _HEIGHT - _BOTTOM - y
         body.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{room * 0.7:.1f}" height="{height:.1f}" fill="{_COLORS[3]}"/>'
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{room * 0.7:.1f}" height="{height:.1f}" fill="{_COLORS[2]}"/>'
         )
         body.append(
             f'<text x="{x + room * 0.35:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{escape(name)}</text>'

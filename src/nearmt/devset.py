@@ -1,0 +1,106 @@
+"""Sentences to learn from, and what the frozen model and the store say of every token of them, worked out once."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nearmt.corpus import SentencePair
+from nearmt.errors import SettingError
+from nearmt.harvest import batches_by_length
+from nearmt.metak import NeighborCache
+from nearmt.neighbors import top_probabilities
+from nearmt.progress import Progress, silent
+from nearmt.retriever import Retriever
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import Snapshot, TextLookup
+
+MAX_MEMORY_SENTENCES = 2000
+_CACHED_TOKENS = 2048
+_PROJECTED_ROWS = 512
+
+
+@dataclass(frozen=True)
+class DevSet:
+    """Sentences to learn from, and for each the stored sentences that must not help it."""
+
+    pairs: list[SentencePair]
+    sources: list[list[int]]
+    targets: list[list[int]]
+    excluded: list[np.ndarray | None]
+    origin: str
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+
+def dev_from_pairs(model: Seq2Seq, snapshot: Snapshot, pairs: Sequence[SentencePair], origin: str) -> DevSet:
+    """A dev set of its own; pairs that also stand in the store are searched without their own entries."""
+    lookup = TextLookup(snapshot)
+    return _dev_set(model, list(pairs), [lookup.same_pair(pair) for pair in pairs], origin)
+
+
+def dev_from_memory(model: Seq2Seq, snapshot: Snapshot, seed: int = 1) -> DevSet:
+    """Sentences of the memory itself, each searched without itself and whatever shares its source or target."""
+    count = min(MAX_MEMORY_SENTENCES, len(snapshot.sentences))
+    chosen = sorted(random.Random(seed).sample(range(len(snapshot.sentences)), count))
+    pairs = [snapshot.text(i) for i in chosen]
+    lookup = TextLookup(snapshot)
+    excluded = [lookup.same_source_or_target(pair) for pair in pairs]
+    return _dev_set(model, pairs, excluded, f"{count} sentences of the memory itself")
+
+
+def _dev_set(model: Seq2Seq, pairs: list[SentencePair], excluded: Sequence[np.ndarray], origin: str) -> DevSet:
+    sources = model.tokenize_sources([pair.source for pair in pairs])
+    targets = model.tokenize_targets([pair.target for pair in pairs])
+    room = model.max_target_tokens - len(model.forced_prefix)
+    first = {(pair.source, pair.target): i for i, pair in reversed(list(enumerate(pairs)))}
+    fits = [i for i in range(len(pairs)) if len(sources[i]) <= model.max_source_tokens and len(targets[i]) <= room]
+    # A pair that comes twice must not stand on both sides of the held-out split.
+    kept = [i for i in fits if first[pairs[i].source, pairs[i].target] == i]
+    if len(kept) < 2:
+        raise SettingError(f"{origin}: at least two sentences are needed to train on, and better a few hundred")
+    return DevSet(
+        [pairs[i] for i in kept],
+        [sources[i] for i in kept],
+        [targets[i] for i in kept],
+        [excluded[i] if len(excluded[i]) else None for i in kept],
+        origin,
+    )
+
+
+def collect_cache(
+    model: Seq2Seq, retriever: Retriever, dev: DevSet, max_k: int, progress: Progress = silent
+) -> NeighborCache:
+    """Force-decode the dev set and retrieve the neighbours of every token, once."""
+    parts = []
+    done = 0
+    for batch in batches_by_length(dev.sources, dev.targets, _CACHED_TOKENS):
+        forced = model.force_decode(batch.sources, batch.targets)
+        sentences = torch.tensor(batch.rows)[forced.rows.cpu()]
+        without = [dev.excluded[i] for i in sentences.tolist()]
+        has_exclusions = any(item is not None for item in without)
+        neighbors = retriever.search(forced.states, max_k, without if has_exclusions else None)
+        for start in range(0, len(forced.states), _PROJECTED_ROWS):  # the vocabulary may be wide
+            rows = slice(start, start + _PROJECTED_ROWS)
+            near, gold = neighbors.rows(rows), forced.token_ids[rows].cpu()
+            log_probs = model.project(forced.states[rows]).log_softmax(dim=1).cpu()
+            probs = log_probs.exp()
+            parts.append(
+                NeighborCache(
+                    neighbors=near,
+                    gold=gold,
+                    sentence_ids=sentences[rows],
+                    positions=forced.positions[rows].cpu(),
+                    gold_probability=probs.gather(1, gold.unsqueeze(1)).squeeze(1),
+                    neighbor_probabilities=probs.gather(1, near.token_ids),
+                    top_probabilities=top_probabilities(log_probs),
+                    entropy=-(probs * log_probs.clamp_min(-100)).sum(dim=1),
+                    states=forced.states[rows].cpu().half(),
+                )
+            )
+        done += len(batch.rows)
+        progress("retrieving", done, len(dev))
+    return NeighborCache.concatenated(parts)

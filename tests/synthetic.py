@@ -1,0 +1,48 @@
+"""Made-up neighbours and caches for tests of the methods: no model and no store behind them."""
+
+from collections.abc import Callable
+
+import torch
+
+from nearmt.metak import NeighborCache
+from nearmt.neighbors import Neighbors, Retrieved
+
+VOCABULARY = 20
+
+
+def bare(neighbors: Neighbors) -> Retrieved:
+    """Neighbours with nothing beside them: whoever looks at more fails."""
+
+    def refuse(what: str) -> Callable[[], torch.Tensor]:
+        def fail() -> torch.Tensor:
+            raise AssertionError(f"{what} was looked at")
+
+        return fail
+
+    parts = ("states", "keys", "stored_probabilities", "neighbor_probabilities", "top_probabilities")
+    return Retrieved(neighbors, *(refuse(part) for part in parts))
+
+
+def make_cache(num_tokens: int = 1500, max_k: int = 8, trust: str = "distance", seed: int = 1) -> NeighborCache:
+    """Near neighbours are right and far ones wrong (`distance`), or all are noise (`noise`)."""
+    torch.manual_seed(seed)
+    is_near = torch.rand(num_tokens) < 0.4
+    distances = torch.where(is_near[:, None], 5.0, 200.0) + torch.rand(num_tokens, max_k).cumsum(1)
+    gold = torch.randint(0, VOCABULARY, (num_tokens,))
+    noise = torch.randint(0, VOCABULARY, (num_tokens, max_k))
+    tokens = torch.where(is_near[:, None], gold[:, None], noise) if trust == "distance" else noise
+    ids = torch.arange(num_tokens * max_k).view(num_tokens, max_k)
+    neighbors = Neighbors(distances, tokens, ids, torch.ones(num_tokens, max_k, dtype=torch.bool))
+    own = torch.full((num_tokens,), 0.3)
+    zeros = torch.zeros(num_tokens)
+    return NeighborCache(
+        neighbors=neighbors,
+        gold=gold,
+        sentence_ids=torch.arange(num_tokens) // 10,
+        positions=zeros,
+        gold_probability=own,
+        neighbor_probabilities=torch.zeros(num_tokens, max_k),
+        top_probabilities=own[:, None].expand(num_tokens, 8),
+        entropy=zeros,
+        states=torch.zeros(num_tokens, 4),
+    )
