@@ -13,7 +13,8 @@ ORDER = [
     "adaptation", "translator", "evaluation", "memory", "report", "demo", "cli", "__main__",
 ]  # fmt: skip
 ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "lxml": {"corpus"}, "polib": {"corpus"},
-              "typer": {"cli"}, "rich": {"cli"}, "sacrebleu": {"scores"}, "safetensors": {"metak"}}  # fmt: skip
+              "typer": {"cli"}, "rich": {"cli"}, "sacrebleu": {"scores"}, "safetensors": {"metak"},
+              "onnx": {"seq2seq"}, "onnxruntime": {"seq2seq"}}  # fmt: skip
 
 
 def room_of(path: Path) -> str:

@@ -112,7 +112,7 @@ def _best(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
         found = rows.topk(count, dim=1)
         return found.values, found.indices
     end = num_blocks * _BLOCK
-    blocks = rows[:, :end].unflatten(1, (num_blocks, _BLOCK))
+    blocks = rows[:, :end].view(-1, num_blocks, _BLOCK)
     chosen = blocks.amax(dim=2).topk(count, dim=1).indices.sort(dim=1).values  # (rows, count) blocks
     places = (chosen[:, :, None] * _BLOCK + torch.arange(_BLOCK, device=rows.device)).flatten(1)
     rest = torch.arange(end, rows.shape[1], device=rows.device).expand(len(rows), -1)

@@ -47,7 +47,8 @@ def evaluate(
     model, snapshot = translator.model, translator.snapshot
     if snapshot.manifest.adaptation is None and set(methods) != {"base"}:
         raise SettingError(f"{snapshot.folder} is not trained: run nearmt train {snapshot.folder}")
-    made = {name: make_method(MethodRequest(name), snapshot, translator.retriever) for name in methods}
+    retriever = translator.retriever
+    made = {name: make_method(MethodRequest(name), snapshot, retriever, model.engine) for name in methods}
     sources = model.tokenize_sources([pair.source for pair in pairs])
     kept = [i for i in range(len(pairs)) if len(sources[i]) <= model.max_source_tokens]
     if not kept:

@@ -19,15 +19,15 @@ _USELESS = {
 }
 
 
-def retrieval_signature(retriever: Retriever) -> dict[str, Any]:
-    """What the distances that Meta-k saw depend on."""
+def retrieval_signature(retriever: Retriever, engine: str) -> dict[str, Any]:
+    """What the distances that Meta-k saw depend on; `engine` is what the model runs on."""
     described = retriever.snapshot.manifest.index or {}
     return {
         "index": described.get("factory", "Flat"),
         "num_probes": described.get("num_probes", 1),
         "reranked": retriever.reranked,
         "keys": retriever.snapshot.manifest.key_type,
-        "engine": retriever.snapshot.manifest.model.get("engine"),
+        "engine": engine,
     }
 
 
@@ -50,7 +50,7 @@ class MethodRequest:
     knn_share: float | None = None
 
 
-def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever) -> Method | None:
+def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method | None:
     """The method asked for, with the store's own settings where none are given. None is the plain model."""
     if request.name not in METHODS:
         raise SettingError(f"the method must be one of {', '.join(METHODS)}, not {request.name}")
@@ -68,10 +68,10 @@ def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever
                 f"{folder} has no trained Meta-k: run nearmt train {folder}, or ask for --method vanilla "
                 "with --k, --temperature and --share"
             )
-        if learned["retrieval"] != retrieval_signature(retriever):
+        if learned["retrieval"] != retrieval_signature(retriever, engine):
             raise StoreMismatchError(
                 f"{folder}: Meta-k was trained with {learned['retrieval']} and the store now searches with "
-                f"{retrieval_signature(retriever)}: run nearmt train {folder}"
+                f"{retrieval_signature(retriever, engine)}: run nearmt train {folder}"
             )
         (name,) = learned["files"]
         return MetaK.load(folder / name)

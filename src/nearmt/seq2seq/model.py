@@ -74,7 +74,7 @@ class Seq2Seq:
         """Load a hub id or a folder; `offline` uses what is already on this machine.
 
         Languages are codes such as "de", "de-DE" or the model's own; a model made for one pair needs none.
-        `engine`: "torch" runs any model, "int8" some families on a CPU and much faster; "auto" takes int8 where it pays.
+        `engine`: "torch" runs any model, "int8" some families on a CPU and much faster; "auto" is int8 where it pays.
         """
         name = str(model)
         files = load_files(name, revision=revision, device=device, dtype=dtype, offline=offline)

@@ -38,9 +38,7 @@ class TorchEngine:
 
     def force(self, source_ids: torch.Tensor, source_mask: torch.Tensor, decoder_ids: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode(), capture_states(skip_projection=True) as capture:
-            self.model(
-                input_ids=source_ids, attention_mask=source_mask, decoder_input_ids=decoder_ids, use_cache=False
-            )
+            self.model(input_ids=source_ids, attention_mask=source_mask, decoder_input_ids=decoder_ids, use_cache=False)
             return capture.states
 
     def projects_as_the_model(self, source_ids: torch.Tensor, source_mask: torch.Tensor, start: torch.Tensor) -> bool:

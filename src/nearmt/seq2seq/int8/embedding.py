@@ -33,7 +33,8 @@ class Embedding:
 
 def _scale(side: Any) -> float:
     """Marian has the factor beside its table, M2M100 inside."""
-    return float(getattr(side, "embed_scale", None) or getattr(side.embed_tokens, "embed_scale", 1.0))
+    holder = side if hasattr(side, "embed_scale") else side.embed_tokens
+    return float(getattr(holder, "embed_scale", 1.0))
 
 
 def _positions(module: Any) -> torch.Tensor:

@@ -102,4 +102,4 @@ class GraphSession:
         """The outputs in the order in which the graph let them out."""
         values = {name: onnxruntime.OrtValue.from_dlpack(tensor.contiguous()) for name, tensor in inputs.items()}
         outputs = self._session.run_with_ort_values(self._output_names, values)
-        return [torch.from_dlpack(output) for output in outputs]
+        return [torch.utils.dlpack.from_dlpack(output) for output in outputs]

@@ -52,7 +52,7 @@ def quantize_weights(*modules: nn.Linear) -> QuantizedWeights:
     if weights.shape[1] % 2:
         raise ValueError(f"a layer of {weights.shape[1]} inputs, which is odd, is not supported")
     # 127, because rounding can add half to each neighbour.
-    scales = weights.abs().unflatten(1, (-1, 2)).sum(dim=2).amax(dim=1).div_(127).add_(_SMALLEST)
+    scales = weights.abs().view(len(weights), -1, 2).sum(dim=2).amax(dim=1).div_(127).add_(_SMALLEST)
     values = (weights / scales[:, None]).round_().to(torch.int8)
     return QuantizedWeights(values.t().contiguous().numpy(), scales.numpy(), torch.cat(biases).numpy())
 
@@ -134,7 +134,7 @@ class Layers:
         if lowest:
             # Lifted so that no value is negative; what the lift adds to the product is known and taken off the bias.
             hidden = graph.add("Sub", hidden, graph.constant(lowest, np.float32))
-            bias = bias + lowest * weights.scales * weights.values.sum(axis=0, dtype=np.int64)
+            bias = bias + lowest * weights.scales * weights.values.sum(axis=0, dtype=np.float64)
         return self.product(self.quantize(hidden, is_positive=True), weights), bias.astype(np.float32)
 
     def norm(self, rows: str, norm: nn.LayerNorm) -> str:
