@@ -14,8 +14,8 @@ ORDER = [
     "__main__",
 ]  # fmt: skip
 ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "lxml": {"corpus"}, "polib": {"corpus"},
-              "typer": {"cli"}, "rich": {"cli"}, "sacrebleu": {"scores"},
-              "safetensors": {"metak", "relatives", "gate"}}  # fmt: skip
+              "typer": {"cli"}, "rich": {"cli"}, "sacrebleu": {"scores"}, "onnx": {"seq2seq"},
+              "onnxruntime": {"seq2seq"}, "safetensors": {"metak", "relatives", "gate"}}  # fmt: skip
 
 
 def room_of(path: Path) -> str:

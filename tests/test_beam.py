@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nearmt.beam import BeamSettings, EarlyStopping, Hypothesis, beam_search
+from nearmt.beam import BeamSettings, EarlyStopping, Hypothesis, _best, beam_search
 from nearmt.errors import SettingError
 
 START = 0
@@ -181,3 +181,14 @@ def test_settings_that_make_no_sense_are_refused(options: dict[str, object], mes
 def test_a_limit_of_zero_is_refused() -> None:
     with pytest.raises(SettingError, match="max_new_tokens"):
         search(Tables(1, 5, seed=0), [0], (1,), BeamSettings())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 3000), st.integers(1, 12), st.integers(0, 10**6))
+def test_the_best_of_each_row_are_those_of_topk(rows: int, width: int, count: int, seed: int) -> None:
+    values = torch.randn(rows, width + 7, generator=torch.Generator().manual_seed(seed))[:, :width]
+    count = min(count, width)
+    found, places = _best(values, count)
+    expected = values.topk(count, dim=1)
+    assert torch.equal(found, expected.values)
+    assert torch.equal(values.gather(1, places), expected.values)

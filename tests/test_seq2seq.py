@@ -255,4 +255,4 @@ def test_fsmt_encodes_targets_with_the_targets_vocabulary(tmp_path_factory: pyte
     source, target = model.tokenize_sources(["word"])[0], model.tokenize_targets(["word"])[0]
     assert model.token_texts(target) == ["w", "o", "r", "d</w>", "</s>"]
     assert source != target
-    assert model._model.config.src_vocab_size != model.vocabulary_size
+    assert model._engine.model.config.src_vocab_size != model.vocabulary_size

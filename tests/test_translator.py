@@ -79,7 +79,7 @@ def test_plain_decoding_is_what_generate_gives(toy_model, test_pairs):
     width = max(map(len, sources))
     pad = toy_model._pad_token_id
     ids = torch.tensor([row + [pad] * (width - len(row)) for row in sources])
-    expected = toy_model._model.generate(
+    expected = toy_model._engine.model.generate(
         ids, attention_mask=(ids != pad).long(), num_beams=4, length_penalty=0.6, max_new_tokens=30, max_length=None,
         early_stopping=False, do_sample=False, return_dict_in_generate=True, output_scores=True,
     )  # fmt: skip
@@ -258,7 +258,7 @@ def test_a_reader_still_finds_the_network_of_its_manifest_after_a_training(store
 
     before = Store(store_copy).snapshot()
     Store(store_copy).train(client.dev, model=toy_model, settings=QUICK)
-    assert make_method(MethodRequest(), before, Retriever(before)) is not None
+    assert make_method(MethodRequest(), before, Retriever(before), "torch") is not None
 
 
 def test_training_on_the_memory_itself_also_adapts(toy_model, client, tmp_path, test_pairs):

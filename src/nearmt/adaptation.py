@@ -133,7 +133,7 @@ class Adapter:
             "recall": recall.as_dict(),
             "trained_on": {"origin": dev.origin, "sentences": len(dev), "tokens": len(train_part)},
             "settings": _settings_dict(self.settings),
-            "retrieval": retrieval_signature(self.retriever),
+            "retrieval": retrieval_signature(self.retriever, self.model.engine),
             "trained_at": now(),
             "seconds": round(time.monotonic() - began, 1),
         }

@@ -19,6 +19,7 @@ EarlyStopping = bool | Literal["never"]
 
 _LOST = -1.0e9  # added to the score of what must not be chosen, as transformers does
 _HOPELESS = -1.0e8  # a log-probability below this carries a _LOST
+_BLOCK = 128  # neighbouring values whose maximum is looked at first
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,26 @@ def beam_search(
     return search.results
 
 
+def _best(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` greatest values of each row and their places, best first.
+
+    They lie in the `count` blocks with the greatest maxima, or behind the last whole block: finding those takes one
+    fast walk over the values, where topk's own takes more than twice as long.
+    """
+    num_blocks = rows.shape[1] // _BLOCK
+    if num_blocks <= count:
+        found = rows.topk(count, dim=1)
+        return found.values, found.indices
+    end = num_blocks * _BLOCK
+    blocks = rows[:, :end].view(-1, num_blocks, _BLOCK)
+    chosen = blocks.amax(dim=2).topk(count, dim=1).indices.sort(dim=1).values  # (rows, count) blocks
+    places = (chosen[:, :, None] * _BLOCK + torch.arange(_BLOCK, device=rows.device)).flatten(1)
+    rest = torch.arange(end, rows.shape[1], device=rows.device).expand(len(rows), -1)
+    places = torch.cat((places, rest), dim=1)
+    found = rows.gather(1, places).topk(count, dim=1)
+    return found.values, places.gather(1, found.indices)
+
+
 class _Search:
     """The running and finished hypotheses of the sentences that are still alive.
 
@@ -170,8 +191,8 @@ class _Search:
         """
         sentences, beams = self._running.shape
         vocabulary = log_probs.shape[1]
-        per_row = log_probs.float().topk(min(self._num_candidates, vocabulary), dim=1)
-        values = per_row.values.view(sentences, beams, -1) + self._running[:, :, None]
+        best_values, best_tokens = _best(log_probs.float(), min(self._num_candidates, vocabulary))
+        values = best_values.view(sentences, beams, -1) + self._running[:, :, None]
         if self._step == 0 and self._settings.num_beams > 1:
             # The other beams start as copies of the first that have already lost; they matter only where the
             # first has fewer than C possible continuations, as before a forced token.
@@ -183,7 +204,7 @@ class _Search:
         beam, place = best.indices // values.shape[2], best.indices % values.shape[2]
         if beams == 1:
             beam = torch.zeros_like(beam)
-        tokens = per_row.indices.view(sentences, -1).gather(1, beam * values.shape[2] + place)
+        tokens = best_tokens.view(sentences, -1).gather(1, beam * values.shape[2] + place)
         return best.values, tokens, beam
 
     def _finish(self, scores: Tensor, tokens: Tensor, beams: Tensor, has_ended: Tensor) -> None:

@@ -126,6 +126,11 @@ class Builder:
             check_factory(self.settings.index, self.model.width)
         manifest = Manifest.load(self.folder)
         check_model(manifest, self.model, self.folder)
+        if manifest.model["engine"] != self.model.engine:
+            raise SettingError(
+                f"{self.folder} was begun with the engine {manifest.model['engine']}, not {self.model.engine}: "
+                "go on with the same"
+            )
         if manifest.key_type != self.settings.key_type:
             raise SettingError(f"{self.folder} was begun with {manifest.key_type} keys: go on with the same")
         described = describe_inputs(inputs)

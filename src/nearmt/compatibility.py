@@ -14,7 +14,7 @@ def model_description(model: Seq2Seq) -> dict[str, Any]:
     folder = Path(identity["name"])
     # A folder is named so that it is found from anywhere; a hub id stays as it is.
     name = str(folder.absolute()) if folder.is_dir() else identity["name"]
-    return {**identity, "name": name, "source_prefix": model.source_prefix, "engine": "torch"}
+    return {**identity, "name": name, "source_prefix": model.source_prefix, "engine": model.engine}
 
 
 def check_values(snapshot: Snapshot, model: Seq2Seq) -> None:

@@ -91,7 +91,8 @@ class Decoder:
             sentences: torch.Tensor,
         ) -> torch.Tensor:
             output = session.step(token_ids, parents)
-            log_probs = output.logits.log_softmax(dim=1)
+            # Written over the logits: with a large vocabulary, fresh memory costs more than the sums themselves.
+            log_probs = torch.log_softmax(output.logits, dim=1, out=output.logits)
             if self.gate is not None:
                 last_asked.follow(parents.cpu())
             if self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:

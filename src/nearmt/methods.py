@@ -18,15 +18,15 @@ _USELESS = {"vanilla": (), "uniform": ("--share",)}
 _ALL = ("--k", "--temperature", "--share")
 
 
-def retrieval_signature(retriever: Retriever) -> dict[str, Any]:
-    """What the distances that the networks saw depend on."""
+def retrieval_signature(retriever: Retriever, engine: str) -> dict[str, Any]:
+    """What the distances that the networks saw depend on; `engine` is what the model runs on."""
     described = retriever.snapshot.manifest.index or {}
     return {
         "index": described.get("factory", "Flat"),
         "num_probes": described.get("num_probes", 1),
         "reranked": retriever.reranked,
         "keys": retriever.snapshot.manifest.key_type,
-        "engine": retriever.snapshot.manifest.model.get("engine"),
+        "engine": engine,
     }
 
 
@@ -57,7 +57,7 @@ def networks_of(learned: dict[str, Any] | None) -> dict[str, str]:
     return dict(zip(("adaptive",), learned["files"], strict=True)) if named is None else named
 
 
-def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever) -> Method:
+def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method:
     learned, folder = snapshot.manifest.adaptation, snapshot.folder
     networks = networks_of(learned)
     if learned is None and name == "adaptive":
@@ -69,10 +69,10 @@ def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever) -> Met
         raise SettingError(
             f"{folder} has no trained {name} network: run nearmt train {folder}{_methods_option(networks, name)}"
         )
-    if learned["retrieval"] != retrieval_signature(retriever):
+    if learned["retrieval"] != retrieval_signature(retriever, engine):
         raise StoreMismatchError(
             f"{folder}: {'Meta-k' if name == 'adaptive' else name} was trained with {learned['retrieval']} and the "
-            f"store now searches with {retrieval_signature(retriever)}: "
+            f"store now searches with {retrieval_signature(retriever, engine)}: "
             f"run nearmt train {folder}{_methods_option(networks, name)}"
         )
     path = folder / networks[name]
@@ -102,7 +102,7 @@ def _methods_option(networks: dict[str, str], name: str) -> str:
     return "" if wanted == ["adaptive"] else f" --methods {','.join(wanted)}"
 
 
-def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever) -> Method | None:
+def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method | None:
     """The method asked for, with the store's own settings where none are given. None is the plain model."""
     if request.name not in METHODS:
         raise SettingError(f"the method must be one of {', '.join(METHODS)}, not {request.name}")
@@ -115,7 +115,7 @@ def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever
     learned = snapshot.manifest.adaptation
     folder = snapshot.folder
     if request.name in TRAINED:
-        return _trained_network(request.name, snapshot, retriever)
+        return _trained_network(request.name, snapshot, retriever, engine)
     stored: dict[str, Any] = (learned or {}).get(request.name, {})
     max_k = request.k if request.k is not None else stored.get("k", stored.get("max_k"))
     temperature = request.temperature if request.temperature is not None else stored.get("temperature")

@@ -41,7 +41,8 @@ class Translator:
 
     `method` is "adaptive", "vanilla", "uniform", "kernel", "robust" or "base", or a method made elsewhere; k,
     temperature and share default to what the store learned. `gate` is "off", "auto" or a threshold: where it foretells
-    no gain adaptive does not search. The model is found by the name in the store unless one is given.
+    no gain adaptive does not search. The model is found by the name in the store unless one is given, and run by the
+    engine that the store was trained with, or built with if it is not trained, unless one is given.
     """
 
     def __init__(
@@ -57,9 +58,12 @@ class Translator:
         decoding: DecodingSettings | None = None,
         device: str = "cpu",
         offline: bool = False,
+        engine: str | None = None,
     ) -> None:
         self.snapshot = open_finished(Path(store).absolute())
-        self.model = model if isinstance(model, Seq2Seq) else load_model(self.snapshot.manifest, model, device, offline)
+        if not isinstance(model, Seq2Seq):
+            model = load_model(self.snapshot.manifest, model, device, offline, engine)
+        self.model = model
         check_model(self.snapshot.manifest, self.model, self.snapshot.folder)
         check_values(self.snapshot, self.model)
         self.retriever = Retriever(self.snapshot)
@@ -67,7 +71,7 @@ class Translator:
         self.method: Method | None
         if isinstance(method, str):
             request = MethodRequest(method, k, temperature, knn_share)
-            self.method = make_method(request, self.snapshot, self.retriever)
+            self.method = make_method(request, self.snapshot, self.retriever, self.model.engine)
         elif (k, temperature, knn_share) != (None, None, None):
             raise SettingError("k, temperature and share belong to a method asked for by name")
         else:
@@ -172,9 +176,16 @@ def open_finished(folder: Path) -> Snapshot:
 
 
 def load_model(
-    manifest: Manifest, model: str | Path | None = None, device: str = "cpu", offline: bool = False
+    manifest: Manifest,
+    model: str | Path | None = None,
+    device: str = "cpu",
+    offline: bool = False,
+    engine: str | None = None,
 ) -> Seq2Seq:
-    """The model a store belongs to, by the name it was built with or another name for the same weights."""
+    """The model a store belongs to, by the name it was built with or another name for the same weights.
+
+    Without a word about the engine it is the one whose distances Meta-k saw, or else the one that made the keys.
+    """
     described = manifest.model
     if model is None and Path(described["name"]).is_absolute() and not Path(described["name"]).is_dir():
         raise ModelError(f"the store's model is no longer at {described['name']}: say where it is with --model")
@@ -186,4 +197,12 @@ def load_model(
         target_lang=manifest.languages.target,
         source_prefix=described["source_prefix"],
         offline=offline,
+        engine=engine or _stored_engine(manifest, device),
     )
+
+
+def _stored_engine(manifest: Manifest, device: str) -> str:
+    if device != "cpu":
+        return "torch"  # the only one there
+    described = manifest.adaptation["retrieval"] if manifest.adaptation is not None else manifest.model
+    return str(described.get("engine", "torch"))

@@ -97,12 +97,13 @@ def run_demo(
 
 
 def _is_of_another_model(folder: Path, model: Seq2Seq) -> bool:
-    """An older demo's store is made anew: its model is not there any more."""
+    """An older demo's store is made anew: its model is not there any more, or run by another engine."""
+    manifest = Store(folder).manifest
     try:
-        check_model(Store(folder).manifest, model, folder)
+        check_model(manifest, model, folder)
     except StoreMismatchError:
         return True
-    return False
+    return bool(manifest.model["engine"] != model.engine)
 
 
 def _from_dict(content: dict[str, Any]) -> DemoResult:

@@ -54,6 +54,7 @@ class PaperConfig:
     timing_k: tuple[int, ...] = (8, 32)
     timing_sentences: int = 64
     timing_rounds: int = 3
+    engine: str = "torch"  # float32, so that numbers do not depend on a processor's engine; "auto" is faster
     beam: int = 4
     length_penalty: float = 0.6
     batch_size: int = 32

@@ -61,7 +61,14 @@ class Domain:
         identity = {key: value for key, value in model.identity.as_dict().items() if key not in ("name", "revision")}
         memory = [item["sha256"] for item in describe_inputs(config.memory)]
         languages = [model.source_lang, model.target_lang]
-        key = {"model": identity, "languages": languages, "memory": memory, "build": as_key(self._build_settings)}
+        key: dict[str, Any] = {
+            "model": identity,
+            "languages": languages,
+            "memory": memory,
+            "build": as_key(self._build_settings),
+        }
+        if model.engine != "torch":
+            key["engine"] = model.engine
         self._folder = workspace.store_folder(config.name, key)
         self.key = digest(key)
 

@@ -205,6 +205,8 @@ class Lab:
             "method": {"name": method.name if method else "base", **described},
             "decoding": self._decoding_key,
         }
+        if self.model.engine != "torch":
+            key["engine"] = self.model.engine
         found = self.workspace.find("score", key)
         if found is None:
             retriever = None

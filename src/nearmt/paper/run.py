@@ -30,7 +30,9 @@ def run_paper(
     out = out.absolute()
     with build_lock(out / "results"):
         if model is None:
-            model = Seq2Seq.load(config.model, source_lang=config.source_lang, target_lang=config.target_lang)
+            model = Seq2Seq.load(
+                config.model, source_lang=config.source_lang, target_lang=config.target_lang, engine=config.engine
+            )
         lab = Lab(config, model, out, progress)
         chosen = [experiment for experiment in EXPERIMENTS if experiment.name in config.sections]
         if len(config.domains) < 2:

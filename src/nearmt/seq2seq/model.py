@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from nearmt.errors import ModelError
-from nearmt.seq2seq.attention import GROUPED_ATTENTION, register_grouped_attention
-from nearmt.seq2seq.capture import capture_states, find_projection, install_hook
-from nearmt.seq2seq.decoding import DecodingSession
+from nearmt.seq2seq.capture import find_projection
+from nearmt.seq2seq.choice import choose_engine
+from nearmt.seq2seq.decoding import DecodingSession, Engine
 from nearmt.seq2seq.families import Conventions, Request, establish_conventions
 from nearmt.seq2seq.identity import ModelIdentity, fingerprint_tokenizer, fingerprint_weights
 from nearmt.seq2seq.loading import load_files, quiet
 from nearmt.seq2seq.rules import DecodingRules
+from nearmt.seq2seq.torch_engine import TorchEngine
 
 NO_LIMIT = 1_000_000  # tokens, for models without absolute positions
-_TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Seq2Seq:
     """A frozen translation model with its tokenizer, for one pair of languages."""
 
     def __init__(
-        self, model: PreTrainedModel, conventions: Conventions, identity: ModelIdentity, projection: nn.Linear
+        self, model: PreTrainedModel, conventions: Conventions, identity: ModelIdentity, engine: TorchEngine
     ) -> None:
         self.identity = identity
         self.source_lang = conventions.source_lang
@@ -49,17 +48,14 @@ class Seq2Seq:
         self.forced_prefix = conventions.forced_prefix
         self.unknown_token_id = conventions.unknown_token_id
         self.width = identity.width
-        self.vocabulary_size = projection.weight.shape[0]
+        self.vocabulary_size = engine.projection.weight.shape[0]
         self.max_source_tokens, self.max_target_tokens = _position_limits(model)
         self.rules = DecodingRules(
             model.generation_config, eos_token_ids=self.eos_token_ids, forced_prefix=self.forced_prefix
         )
-        self._model = model
-        self._projection = projection
+        self._engine: Engine = engine
         self._codec = conventions.codec
         self._pad_token_id = conventions.pad_token_id
-        self._shares_sources = False
-        install_hook(projection)
 
     @classmethod
     def load(
@@ -73,10 +69,12 @@ class Seq2Seq:
         target_lang: str | None = None,
         source_prefix: str | None = None,
         offline: bool = False,
+        engine: str = "auto",
     ) -> "Seq2Seq":
         """Load a hub id or a folder; `offline` uses what is already on this machine.
 
         Languages are codes such as "de", "de-DE" or the model's own; a model made for one pair needs none.
+        `engine`: "torch" runs any model, "int8" some families on a CPU and much faster; "auto" is int8 where it pays.
         """
         name = str(model)
         files = load_files(name, revision=revision, device=device, dtype=dtype, offline=offline)
@@ -101,13 +99,20 @@ class Seq2Seq:
             key_layer=f"input of {layer}",
             width=projection.weight.shape[1],
         )
-        loaded = cls(files.model, conventions, identity, projection)
+        plain = TorchEngine(files.model, projection)
+        loaded = cls(files.model, conventions, identity, plain)
         try:
             with quiet():
-                loaded._check_projection()
-                loaded._try_sharing_sources()
+                probe = loaded._probe()
+                if not plain.projects_as_the_model(*probe):
+                    raise ModelError(
+                        f"{name} ({identity.architecture}) does something after its output projection that nearmt"
+                        " does not know"
+                    )
+                plain.try_sharing_sources(*probe)
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, AssertionError) as error:
             raise ModelError(f"{name} ({identity.architecture}) cannot be decoded step by step: {error}") from error
+        loaded._engine = choose_engine(engine, plain, name, probe)
         return loaded
 
     def __repr__(self) -> str:
@@ -115,9 +120,14 @@ class Seq2Seq:
         return f"Seq2Seq({self.identity.name!r}, {self.identity.architecture}, {languages}, width={self.width})"
 
     @property
+    def engine(self) -> str:
+        """What the model runs on: "torch", or "int8" for the fast engine, whose states differ a little."""
+        return self._engine.name
+
+    @property
     def device(self) -> torch.device:
         """Where the model computes."""
-        return self._projection.weight.device
+        return self._engine.device
 
     def tokenize_sources(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids with the special tokens that the encoder wants; never truncated."""
@@ -142,10 +152,7 @@ class Seq2Seq:
 
     def project(self, states: torch.Tensor) -> torch.Tensor:
         """States (n, width) to the model's full logits (n, vocabulary), float32, every bias included."""
-        with torch.no_grad():
-            logits: torch.Tensor = self._projection(states.to(self.device, self._model.dtype))
-            bias = getattr(self._model, "final_logits_bias", None)
-            return (logits if bias is None else logits.add_(bias)).float()
+        return self._engine.project(states)
 
     def force_decode(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, keep_unknown: bool = False
@@ -165,13 +172,10 @@ class Seq2Seq:
         rows = torch.tensor([row for row, found in enumerate(kept) for _ in found], dtype=torch.int64)
         positions = torch.tensor([position for found in kept for position in found], dtype=torch.int64)
         golden = [target[position] for target, found in zip(targets, kept, strict=True) for position in found]
-        with torch.inference_mode(), capture_states(skip_projection=True) as capture:
-            self._model(
-                input_ids=source_ids, attention_mask=source_mask, decoder_input_ids=decoder_ids, use_cache=False
-            )
-            picked = capture.states[rows.to(self.device), positions.to(self.device) + skip]
+        states = self._engine.force(source_ids, source_mask, decoder_ids)
+        picked = states[rows.to(self.device), positions.to(self.device) + skip]
         return ForcedTokens(
-            states=picked.to(torch.float32, copy=True),  # an ordinary tensor: this line is outside inference mode
+            states=picked.float(),  # an ordinary tensor: picked outside inference mode
             token_ids=torch.tensor(golden, dtype=torch.int64, device=self.device),
             rows=rows.to(self.device),
             positions=positions.to(self.device),
@@ -180,7 +184,7 @@ class Seq2Seq:
     def start_decoding(self, sources: Sequence[Sequence[int]]) -> DecodingSession:
         """Run the encoder once for these sources and get ready for the first step."""
         source_ids, source_mask = self._pad_sources(sources)
-        return DecodingSession(self._model, self.project, source_ids, source_mask, shares_sources=self._shares_sources)
+        return self._engine.start(source_ids, source_mask)
 
     def _pad_sources(self, sources: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         self._check_lengths(sources, self.max_source_tokens, "source")
@@ -200,56 +204,11 @@ class Seq2Seq:
         mask = [[1] * len(sequence) + [0] * (time - len(sequence)) for sequence in sequences]
         return torch.tensor(padded, device=self.device), torch.tensor(mask, device=self.device)
 
-    def _probe_tokens(self) -> tuple[list[list[int]], torch.Tensor]:
-        """Two tiny sources of different length and their first decoder inputs."""
+    def _probe(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Ids and mask of two tiny sources of different length, and their first decoder inputs."""
         ordinary = min(self.vocabulary_size - 1, max(self.eos_token_ids) + 5)
         sources = [[ordinary, self.eos_token_ids[0]], [ordinary, ordinary - 1, ordinary, self.eos_token_ids[0]]]
-        return sources, torch.tensor([self.start_token_id] * 2, device=self.device)
-
-    def _check_projection(self) -> None:
-        """Refuse a model whose logits are not what `project` makes of the captured states."""
-        sources, start = self._probe_tokens()
-        source_ids, source_mask = self._pad_sources(sources)
-        with torch.inference_mode(), capture_states(skip_projection=False) as capture:
-            output = self._model(
-                input_ids=source_ids, attention_mask=source_mask, decoder_input_ids=start[:, None], use_cache=False
-            )
-            states, expected = capture.states[:, -1], output.logits[:, -1].float()
-        if not _close(self.project(states), expected, self._model.dtype):
-            raise ModelError(
-                f"{self.identity.name} ({self.identity.architecture}) does something after its output projection"
-                " that nearmt does not know"
-            )
-
-    def _try_sharing_sources(self) -> None:
-        """Hold sources once a sentence if the model's attention can; measured, not looked up in a list of names."""
-        sources, start = self._probe_tokens()
-        expected = self._probe_second_step(sources, start)
-        register_grouped_attention()
-        before = self._model.config._attn_implementation
-        try:
-            self._model.set_attn_implementation(GROUPED_ATTENTION)
-            self._shares_sources = True
-            if _close(self._probe_second_step(sources, start), expected, self._model.dtype):
-                return
-        except (RuntimeError, ValueError, AssertionError, KeyError):
-            pass
-        self._shares_sources = False
-        self._model.set_attn_implementation(before)
-
-    def _probe_second_step(self, sources: list[list[int]], start: torch.Tensor) -> torch.Tensor:
-        session = self.start_decoding(sources)
-        session.step(start, torch.arange(2, device=self.device))
-        twice = torch.tensor([0, 0, 1, 1], device=self.device)
-        tokens = torch.tensor([sources[1][0], sources[1][1]] * 2, device=self.device)
-        return session.step(tokens, twice).states
-
-
-def _close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> bool:
-    if found.shape != expected.shape:
-        return False
-    scale = expected.abs().max().clamp(min=1.0)
-    return bool((found - expected).abs().max() <= _TOLERANCE.get(dtype, 1e-2) * scale)
+        return *self._pad_sources(sources), torch.tensor([self.start_token_id] * 2, device=self.device)
 
 
 def _position_limits(model: PreTrainedModel) -> tuple[int, int]:

@@ -1,0 +1,105 @@
+"""An ONNX graph under construction, and the session that runs it.
+
+Values are known by name. Large constants stay outside the protobuf, which may hold two gigabytes at most, and are
+handed to the session as they are; it packs them into its own form and lets the originals go.
+"""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+_OPSET = 21
+_IR_VERSION = 10
+_MICROSOFT_OPS = frozenset({"FusedMatMul", "MatMulIntegerToFloat", "QuickGelu"})
+_INLINE_BYTES = 1024
+
+
+class Graph:
+    """Nodes, constants, inputs and outputs of one network."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+        self._large: dict[str, np.ndarray] = {}
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self._count = 0
+
+    def _new_name(self) -> str:
+        self._count += 1
+        return f"v{self._count}"
+
+    def add(self, op: str, /, *inputs: str, **attributes: Any) -> str:
+        """A node with one output; the output's name."""
+        (output,) = self.add_many(op, 1, *inputs, **attributes)
+        return output
+
+    def add_many(self, op: str, count: int, /, *inputs: str, **attributes: Any) -> list[str]:
+        """A node with several outputs."""
+        outputs = [self._new_name() for _ in range(count)]
+        domain = "com.microsoft" if op in _MICROSOFT_OPS else ""
+        self._nodes.append(helper.make_node(op, list(inputs), outputs, domain=domain, **attributes))
+        return outputs
+
+    def constant(self, value: Any, dtype: Any = None) -> str:
+        """A constant; its name."""
+        array = np.ascontiguousarray(value, dtype=dtype).reshape(np.shape(value))
+        name = self._new_name()
+        if array.nbytes <= _INLINE_BYTES:
+            self._constants.append(numpy_helper.from_array(array, name))
+            return name
+        self._large[name] = array
+        outside = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
+        outside.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+        for key, entry in (("location", "memory"), ("offset", "0"), ("length", str(array.nbytes))):
+            outside.external_data.add(key=key, value=entry)
+        self._constants.append(outside)
+        return name
+
+    def input(self, name: str, shape: list[str | int]) -> str:
+        """A float32 input."""
+        self._inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+        return name
+
+    def output(self, value: str, name: str) -> None:
+        """Let a value out of the graph as float32 under this name."""
+        self._nodes.append(helper.make_node("Identity", [value], [name]))
+        self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+
+    def session(self) -> "GraphSession":
+        """The graph made ready to run, on as many threads as torch uses now."""
+        graph = helper.make_graph(self._nodes, self._name, self._inputs, self._outputs, self._constants)
+        opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        # No further: it would join sums and norms into one node that takes four times as long.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        # Threads wait actively inside a run, and give the processor to torch and faiss between runs.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in self._large.values()]
+        options.add_external_initializers(list(self._large), values)
+        self._large = {}
+        return GraphSession(onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"]))
+
+
+class GraphSession:
+    """A graph that takes and gives torch tensors without copying them; many threads may run it at once."""
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
+        self._output_names = [output.name for output in session.get_outputs()]
+
+    def run(self, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        """The outputs in the order in which the graph let them out."""
+        values = {name: onnxruntime.OrtValue.from_dlpack(tensor.contiguous()) for name, tensor in inputs.items()}
+        outputs = self._session.run_with_ort_values(self._output_names, values)
+        return [torch.utils.dlpack.from_dlpack(output) for output in outputs]

@@ -1,0 +1,65 @@
+"""A store remembers which engine made its keys and trained its Meta-k, and is opened with the same."""
+
+import pytest
+
+from conftest import QUICK
+from nearmt.errors import SettingError, StoreMismatchError
+from nearmt.memory import Store, build
+from nearmt.scores import bleu
+from nearmt.seq2seq import Seq2Seq
+from nearmt.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def fast(client):
+    return Seq2Seq.load(client.model, engine="int8")
+
+
+@pytest.fixture(scope="module")
+def fast_store(client, fast, tmp_path_factory):
+    return build(client.memory, model=fast, out=tmp_path_factory.mktemp("fast") / "s.store", dev=client.dev,
+                 adaptation=QUICK)  # fmt: skip
+
+
+def test_the_manifest_names_the_engine(client, fast_store):
+    assert Store(client.store).manifest.model["engine"] == "torch"
+    assert fast_store.manifest.model["engine"] == "int8"
+    assert fast_store.manifest.adaptation["retrieval"]["engine"] == "int8"
+
+
+def test_a_store_is_opened_with_its_own_engine(client, fast_store):
+    assert Translator(client.store).model.engine == "torch"
+    assert Translator(fast_store.folder).model.engine == "int8"
+    assert Translator(fast_store.folder, engine="torch", method="base").model.engine == "torch"
+
+
+def test_the_memory_helps_the_int8_engine_as_it_helps_torch(client, toy_model, fast, fast_store):
+    sources, references = zip(*client.test_pairs[:40], strict=True)
+    scores = [
+        bleu([t.text for t in Translator(folder, model=model).translate(sources)], list(references))
+        for folder, model in ((client.store, toy_model), (fast_store.folder, fast))
+    ]
+    assert scores[1] > scores[0] - 2
+
+
+def test_a_network_trained_on_other_distances_is_refused(client, fast, fast_store):
+    with pytest.raises(StoreMismatchError, match=r"'engine': 'torch'.*'engine': 'int8'.*run nearmt train"):
+        Translator(client.store, model=fast)
+    with pytest.raises(StoreMismatchError, match="run nearmt train"):
+        Translator(fast_store.folder, engine="torch")
+    tuned = Translator(client.store, model=fast, method="vanilla", k=4, temperature=10.0, knn_share=0.5)
+    assert tuned.translate([client.test_pairs[0][0]])[0].text
+
+
+def test_a_store_trained_anew_is_opened_with_the_engine_of_its_training(store_copy, client, fast):
+    Store(store_copy).train(client.dev, model=fast, settings=QUICK)
+    assert Store(store_copy).manifest.model["engine"] == "torch"
+    assert Translator(store_copy).model.engine == "int8"
+
+
+def test_a_build_goes_on_with_the_engine_it_began_with(client, toy_model, fast, tmp_path):
+    from nearmt.builder import Builder, BuildSettings
+
+    Builder(tmp_path / "s.partial", toy_model, BuildSettings()).start([client.memory])
+    with pytest.raises(SettingError, match="begun with the engine torch, not int8"):
+        Builder(tmp_path / "s.partial", fast, BuildSettings()).check_resumable([client.memory])
