@@ -49,11 +49,16 @@ class Store:
         settings: AdaptationSettings | None = None,
         format: str | None = None,
         offline: bool = False,
+        engine: str | None = None,
         progress: Progress = silent,
     ) -> dict[str, Any]:
         """Learn how far to trust this memory, from a dev set or, without one, from the memory itself."""
         snapshot = self.snapshot()
-        loaded = model if isinstance(model, Seq2Seq) else load_model(snapshot.manifest, model, offline=offline)
+        loaded = (
+            model
+            if isinstance(model, Seq2Seq)
+            else load_model(snapshot.manifest, model, offline=offline, engine=engine)
+        )
         check_model(snapshot.manifest, loaded, self.folder)
         pairs = load_pairs(dev, snapshot.manifest.languages, format) if dev is not None else None
         return _train(snapshot, loaded, pairs, settings or AdaptationSettings(), progress)

@@ -15,6 +15,10 @@ ModelOption = Annotated[
     str | None, typer.Option("--model", help="The store's model under another name or at another place.")
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Load the model only from this machine.")]
+EngineOption = Annotated[
+    str | None,
+    typer.Option("--engine", help="torch or int8 (Marian, M2M100, NLLB on a CPU: much faster); else the store's."),
+]
 Format = Annotated[
     str | None, typer.Option("--format", help="tmx, xliff, po, tsv, jsonl or lines; else by the file's name.")
 ]

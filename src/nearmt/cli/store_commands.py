@@ -5,7 +5,18 @@ from typing import Annotated, Any
 
 import typer
 
-from nearmt.cli.options import AsJson, Format, ModelOption, Offline, Quiet, StorePath, Threads, names_of, set_threads
+from nearmt.cli.options import (
+    AsJson,
+    EngineOption,
+    Format,
+    ModelOption,
+    Offline,
+    Quiet,
+    StorePath,
+    Threads,
+    names_of,
+    set_threads,
+)
 from nearmt.cli.output import print_json, reporting, say
 
 
@@ -34,6 +45,9 @@ def build(
     source_prefix: Annotated[str | None, typer.Option("--source-prefix", help="Text before every source (T5).")] = None,
     revision: Annotated[str | None, typer.Option("--revision", help="Revision of a hub model.")] = None,
     offline: Offline = False,
+    engine: Annotated[
+        str, typer.Option("--engine", help="torch, int8, or auto: int8 where it is known to be faster.")
+    ] = "auto",
     dev: Annotated[
         list[Path] | None,
         typer.Option("--dev", help="Dev pairs to train on (may be given twice); else the memory itself."),
@@ -68,8 +82,9 @@ def build(
     )
     memory.check_place(out, resume=resume, force=force)
     loaded = Seq2Seq.load(
-        model, revision=revision, source_lang=source, target_lang=target, source_prefix=source_prefix, offline=offline
-    )
+        model, revision=revision, source_lang=source, target_lang=target, source_prefix=source_prefix, offline=offline,
+        engine=engine,
+    )  # fmt: skip
     try:
         with reporting(quiet) as progress:
             store = memory.build(
@@ -105,6 +120,7 @@ def train(
     ] = "adaptive",
     model: ModelOption = None,
     offline: Offline = False,
+    engine: EngineOption = None,
     max_k: Annotated[int, typer.Option("--max-k", min=1, help="Neighbours looked at for each token.")] = 32,
     hidden: Annotated[int, typer.Option("--hidden", min=1, help="Hidden size of Meta-k, and of robust.")] = 32,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Training steps at most.")] = 5000,
@@ -133,7 +149,13 @@ def train(
     )  # fmt: skip
     with reporting(quiet) as progress:
         described = opened.train(
-            dev or None, model=model, settings=settings, format=format, offline=offline, progress=progress
+            dev or None,
+            model=model,
+            settings=settings,
+            format=format,
+            offline=offline,
+            engine=engine,
+            progress=progress,
         )
     if as_json:
         print_json(described)

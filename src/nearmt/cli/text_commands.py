@@ -17,6 +17,7 @@ from nearmt.cli.options import (
     BatchSize,
     Beam,
     EarlyStopping,
+    EngineOption,
     Format,
     GateOption,
     K,
@@ -75,6 +76,7 @@ def translate(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; else standard output.")] = None,
     model: ModelOption = None,
     offline: Offline = False,
+    engine: EngineOption = None,
     method: MethodName = "adaptive",
     k: K = None,
     temperature: Temperature = None,
@@ -111,6 +113,7 @@ def translate(
         gate=gate,
         decoding=settings,
         offline=offline,
+        engine=engine,
     )
     try:
         _translate_all(translator, lines, out, batch_size, as_json, quiet)
@@ -154,6 +157,7 @@ def evaluate(
     ] = "base,vanilla,uniform,adaptive",
     model: ModelOption = None,
     offline: Offline = False,
+    engine: EngineOption = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many pairs.")] = None,
     outputs: Annotated[Path | None, typer.Option("--outputs", help="Folder to write each method's output to.")] = None,
     beam: Beam = 4,
@@ -172,7 +176,7 @@ def evaluate(
 
     set_threads(threads)
     settings = decoding_settings(beam, length_penalty, early_stopping, batch_size)
-    translator = Translator(store, model=model, method="base", decoding=settings, offline=offline)
+    translator = Translator(store, model=model, method="base", decoding=settings, offline=offline, engine=engine)
     loaded = load_pairs(test, translator.snapshot.manifest.languages, format)
     if loaded.dropped:
         say(f"Left out of the test set: {', '.join(f'{n} {why}' for why, n in loaded.dropped.items())}.")
@@ -222,6 +226,7 @@ def explain(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence to translate.")],
     model: ModelOption = None,
     offline: Offline = False,
+    engine: EngineOption = None,
     method: MethodName = "adaptive",
     k: K = None,
     temperature: Temperature = None,
@@ -249,6 +254,7 @@ def explain(
         gate=gate,
         decoding=settings,
         offline=offline,
+        engine=engine,
     )
     result = translator.explain(text)
     if as_json:
