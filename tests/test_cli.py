@@ -312,13 +312,13 @@ def test_the_toy_demo_runs(tmp_path, monkeypatch, capsys, client):
     assert "spreadsheet" in out
 
 
-def test_the_engine_is_the_users_choice(run, client, tmp_path):
+def test_the_engine_is_the_users_choice(nearmt, client, tmp_path):
     store = tmp_path / "s"
-    code, _, err = run(
+    code, _, err = nearmt(
         "build", client.memory, "--model", client.model, "--out", store, "--no-train", "--engine", "int8"
     )
     assert code == 0, err
-    assert json.loads(run("info", store, "--json")[1])["model"]["engine"] == "int8"
-    code, _, err = run("build", client.memory, "--model", client.model, "--out", tmp_path / "t", "--engine", "steam")
+    assert json.loads(nearmt("info", store, "--json")[1])["model"]["engine"] == "int8"
+    code, _, err = nearmt("build", client.memory, "--model", client.model, "--out", tmp_path / "t", "--engine", "steam")
     assert code == 2
     assert "the engine must be one of auto, torch, int8" in err
