@@ -11,6 +11,7 @@ import pytest
 import toy
 
 from nearmt.cli import main
+from nearmt.cli.output import _LineReporter
 
 
 @pytest.fixture
@@ -322,3 +323,14 @@ def test_the_engine_is_the_users_choice(nearmt, client, tmp_path):
     code, _, err = nearmt("build", client.memory, "--model", client.model, "--out", tmp_path / "t", "--engine", "steam")
     assert code == 2
     assert "the engine must be one of auto, torch, int8" in err
+
+
+def test_a_log_tells_the_time_that_is_left(monkeypatch, capsys):
+    clock = iter([0.0, 60.0, 60.0, 75.0, 3700.0])
+    monkeypatch.setattr("nearmt.cli.output.time.monotonic", lambda: next(clock))
+    told = []
+    monkeypatch.setattr("nearmt.cli.output.errors.print", told.append)
+    report = _LineReporter()
+    for stage, done, total in [("a", 0, 40), ("a", 10, 40), ("b", 1, None), ("a", 2, 40), ("a", 4, 40)]:
+        report(stage, done, total)
+    assert told == ["a 0 of 40", "a 10 of 40, 3 min left", "b 1", "a 2 of 40", "a 4 of 40, 18 h 8 min left"]

@@ -47,12 +47,14 @@ class _LineReporter:
     def __init__(self) -> None:
         self._stage, self._last = "", 0.0
         self._begun: dict[str, tuple[float, int]] = {}  # when a stage was first heard of, and how far it was
+        self._heard: dict[str, int] = {}  # how far each stage was when it was last heard of
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
         now = time.monotonic()
-        since, before = self._begun.setdefault(stage, (now, done))
-        if done < before:  # the stage has begun anew
-            since, before = self._begun[stage] = (now, done)
+        if stage not in self._begun or done < self._heard[stage]:  # it begins, perhaps not for the first time
+            self._begun[stage] = (now, done)
+        self._heard[stage] = done
+        since, before = self._begun[stage]
         if stage == self._stage and now - self._last < _SECONDS_BETWEEN_LINES and done != total:
             return
         self._stage, self._last = stage, now
