@@ -281,6 +281,19 @@ def test_a_start_suits_any_width_of_model(name):
     torch.testing.assert_close(*results, atol=2e-3, rtol=0.02)
 
 
+@pytest.mark.parametrize("name", RELATIVES)
+def test_neighbors_beyond_k_are_not_learned_from(name):
+    cache = make_cache(num_tokens=400)
+    columns = columns_for(cache)
+    few = replace(QUICK, steps=30, first_check=10, check_every=10)
+    wide, narrow = (
+        train_relative(name, *part.split(range(8)), columns, max_k=4, settings=few)
+        for part in (cache, cache.nearest(4))
+    )
+    assert wide.network.to_bytes() == narrow.network.to_bytes()
+    assert wide.loss == narrow.loss
+
+
 def test_retrieval_dropout_leaves_out_the_nearest_of_some_rows():
     found = torch.tensor([[True, True, True], [True, True, True], [True, True, False], [True, False, False]])
     near = Neighbors(
