@@ -2,7 +2,7 @@
 """Make a small memory, dev and test set of one text: the demo's from the LibreOffice help, a second from openEHR.
 
     extract.py libreoffice_help.tsv.gz OUT
-    extract.py openehr.tsv.gz OUT --memory 6000 --dev 600 --test 300
+    extract.py openehr.tsv.gz OUT --memory 5000 --dev 600 --test 300
 
 The file holds `german<TAB>english` in the order of the pages. Dev and test are contiguous stretches of it; the
 memory is made of other stretches, spread over the whole file. A dev or test pair goes if its source is 90 % or more
@@ -46,8 +46,9 @@ def main() -> None:
         for at in range(0, len(pairs) - STRETCH, STRETCH)
         if not reserved & {at, at + STRETCH - 1}
     ]
-    every = len(stretches) / (args.memory / STRETCH)
-    chosen = [stretches[int(i * every)] for i in range(args.memory // STRETCH)]
+    wanted = min(args.memory // STRETCH, len(stretches))
+    every = len(stretches) / wanted
+    chosen = [stretches[int(i * every)] for i in range(wanted)]
     memory = [pairs[i] for stretch in chosen for i in stretch]
     known = [p[0] for p in memory]
 
