@@ -79,7 +79,7 @@ class PaperConfig:
             domain["memory"] = [path.name for path in domain["memory"]]
             domain["dev"], domain["test"] = domain["dev"].name, domain["test"].name
         content["general"] = self.general.name if self.general else None
-        content["model"] = Path(self.model).name if Path(self.model).is_absolute() else self.model
+        content["model"] = "/".join(Path(self.model).parts[-2:]) if Path(self.model).is_absolute() else self.model
         return content
 
 

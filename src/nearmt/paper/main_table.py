@@ -112,7 +112,7 @@ class MainTable:
                     texts.append(f"{scores[-1]:.2f}")
             steady = [score for k, score in zip(sizes, scores, strict=True) if k >= _STEADY_FROM]
             rows.append((title, *texts, f"{pvariance(steady):.2f}" if steady else "–"))
-            series["vanilla (paper)" if name == "fixed" else name] = scores
+            series[{"fixed": "vanilla (paper)", "tuned": "vanilla (tuned)"}.get(name, name)] = scores
         return Table(("method", *(f"K={k}" for k in sizes), "σ²"), tuple(rows)), series
 
 

@@ -32,11 +32,16 @@ def _file_name(name: str) -> str:
     return "".join(char if char.isalnum() or char in "-_" else "-" for char in name)
 
 
+def _shown(model: str) -> str:
+    """A hub id as it is; of a folder no more than what tells it from others."""
+    return "/".join(Path(model).parts[-2:]) if Path(model).is_absolute() else model
+
+
 def _about(config: PaperConfig, lab: Lab) -> dict[str, Any]:
     identity = lab.model.identity
     return {
         "nearmt": __version__,
-        "model": {"name": Path(identity.name).name, "architecture": identity.architecture, "width": identity.width,
+        "model": {"name": _shown(identity.name), "architecture": identity.architecture, "width": identity.width,
                   "weights": identity.weights[:12]},
         "domains": {
             domain.name: {"test_sentences": len(domain.test), "longer_than_the_model_takes": domain.test.num_skipped}
