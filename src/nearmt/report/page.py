@@ -15,7 +15,8 @@ body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 table { border-collapse: collapse; width: 100%; } th, td { padding: .3rem .5rem; text-align: right; }
-td { white-space: nowrap; } th:first-child, td:first-child { text-align: left; white-space: normal; } tr { border-bottom: 1px solid var(--line); }
+td { white-space: nowrap; } th:first-child, td:first-child { text-align: left; white-space: normal; }
+tr { border-bottom: 1px solid var(--line); }
 .wide { overflow-x: auto; }
 .note, figcaption, footer { color: var(--soft); font-size: .85rem; } figure { margin: 1rem 0; }
 footer { overflow-wrap: anywhere; }
