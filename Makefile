@@ -3,11 +3,12 @@ VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help test demo lint types tests format clean
+.PHONY: help test demo experiments lint types tests format clean
 
 help:
 	@echo "make demo   set up, then build, train, compare and explain on a small real model and memory"
 	@echo "make test   set up, then lint, check types and run the tests: what CI runs"
+	@echo "make experiments  run the paper's tables on the demo's model (an hour) and put them into docs/"
 	@echo "make format put the code into its form"
 
 # torch comes first and by its exact version, so that nothing else chooses another build of it.
@@ -19,6 +20,12 @@ $(READY): pyproject.toml constraints.txt packages/nearmt-demo/pyproject.toml
 
 demo: $(READY)
 	$(RUN)/nearmt demo --out demo-output
+
+experiments: $(READY)
+	$(RUN)/nearmt paper demo-de-en --out paper-output
+	mkdir -p docs/figures
+	cp paper-output/figures/*.svg docs/figures/
+	cp paper-output/report.md docs/experiments.md
 
 test: lint types tests
 
@@ -37,4 +44,4 @@ format: $(READY)
 	$(RUN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo-output build dist
+	rm -rf $(VENV) demo-output paper-output bench-output build dist
