@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("tests", nargs="+", metavar="NAME=FILE")
     parser.add_argument("--limit", type=int)
     args = parser.parse_args()
-    model = Seq2Seq.load(args.model)
+    model = Seq2Seq.load(args.model, engine="torch")
     decoder = Decoder(model)
     bleu, chrf = BLEU(force=True), CHRF()
     print("| test set | sentences | BLEU | chrF |\n|---|---:|---:|---:|")
