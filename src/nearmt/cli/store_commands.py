@@ -34,6 +34,9 @@ def build(
     source_prefix: Annotated[str | None, typer.Option("--source-prefix", help="Text before every source (T5).")] = None,
     revision: Annotated[str | None, typer.Option("--revision", help="Revision of a hub model.")] = None,
     offline: Offline = False,
+    engine: Annotated[
+        str, typer.Option("--engine", help="torch, int8 (fast on CPUs), or auto: int8 where it pays.")
+    ] = "auto",
     dev: Annotated[
         list[Path] | None,
         typer.Option("--dev", help="Dev pairs to train on (may be given twice); else the memory itself."),
@@ -68,8 +71,9 @@ def build(
     )
     memory.check_place(out, resume=resume, force=force)
     loaded = Seq2Seq.load(
-        model, revision=revision, source_lang=source, target_lang=target, source_prefix=source_prefix, offline=offline
-    )
+        model, revision=revision, source_lang=source, target_lang=target, source_prefix=source_prefix, offline=offline,
+        engine=engine,
+    )  # fmt: skip
     try:
         with reporting(quiet) as progress:
             store = memory.build(
