@@ -128,6 +128,30 @@ def test_methods_can_be_chosen(nearmt, client):
     assert "spreadsheet" in adaptive
 
 
+def test_other_networks_are_trained_by_name(nearmt, client, store_copy):
+    assert_one_sentence(
+        nearmt("translate", store_copy, "-", "--method", "robust", stdin="x"),
+        "has no trained robust network: run nearmt train .* --methods adaptive,robust",
+    )
+    options = ("--temperature", "0.1", "--max-k", "4", "--steps", "300", "-q")
+    code, out, _ = nearmt("train", store_copy, client.dev, "--methods", "adaptive, kernel,robust", *options)
+    assert code == 0
+    assert re.search(r"adaptive \d\.\d+, kernel \d\.\d+, robust \d\.\d+", out)
+    code, info, _ = nearmt("info", store_copy)
+    assert [line.split()[0] for line in info.splitlines()].count("kernel") == 1
+    assert re.search(r"robust +K 4", info)
+    text = "die neue tabelle zeigt die zelle ."
+    for name in ("kernel", "robust"):
+        _, out, _ = nearmt("translate", store_copy, "-", "-q", "--method", name, stdin=text)
+        assert "spreadsheet" in out
+        code, out, _ = nearmt("explain", store_copy, text, "--method", name)
+        assert code == 0
+        assert re.search(r"neighbours believed 0: 0\.\d\d  4: ", out)
+    code, out, _ = nearmt("evaluate", store_copy, client.test, "--limit", "5", "--methods", "base,kernel,robust", "-q")
+    assert code == 0
+    assert "robust" in out
+
+
 def test_evaluate_prints_a_table_with_signatures(nearmt, client, tmp_path):
     code, out, err = nearmt("evaluate", client.store, client.test, "--limit", "20", "--outputs", tmp_path / "out")
     assert code == 0

@@ -67,6 +67,31 @@ def test_exact_search_equals_brute_force(tmp_path_factory, count, k, seed):
         np.testing.assert_array_equal(found.token_ids[:, :real], values)
 
 
+@pytest.mark.parametrize("key_type", ["float16", "float32"])
+def test_faiss_measures_on_the_mapped_keys_what_we_would(tmp_path, key_type):
+    keys = clustered(4000, 32).astype(key_type)
+    snapshot = make_store(tmp_path / "s", keys)
+    snapshot.keys = keys
+    index = build_index(snapshot, "PCA16,IVF16,PQ16x4fs", 4)
+    queries = torch.from_numpy(clustered(20, 32, 2)).float()
+    retriever, plain = Retriever(snapshot, index), Retriever(snapshot, index)
+    assert retriever._measured is not None
+    plain._measured = None
+    one, two = retriever.search(queries, 8), plain.search(queries, 8)
+    assert torch.equal(one.entry_ids, two.entry_ids)
+    torch.testing.assert_close(one.squared_distances, two.squared_distances, rtol=1e-5, atol=1e-4)
+
+
+def test_a_faiss_that_cannot_look_at_foreign_memory_is_done_without(tmp_path, monkeypatch):
+    monkeypatch.delattr("faiss.MaybeOwnedVectorUInt8")
+    snapshot = make_store(tmp_path / "s", clustered(300, 8))
+    retriever = Retriever(snapshot)
+    assert retriever._measured is None
+    queries = clustered(3, 8, 5).astype(np.float32)
+    found = retriever.search(torch.from_numpy(queries), 4)
+    np.testing.assert_allclose(found.squared_distances, brute_force(snapshot, queries, 4), rtol=1e-4, atol=1e-4)
+
+
 def test_a_row_does_not_depend_on_what_is_searched_with_it(tmp_path):
     snapshot = make_store(tmp_path / "s", clustered(3000, 16))
     queries = torch.from_numpy(clustered(64, 16, 2)).float()
@@ -154,9 +179,9 @@ def test_a_saved_index_gives_the_same_neighbors(tmp_path):
 
 def test_small_stores_are_searched_exactly_and_large_ones_are_compressed():
     assert choose_factory(30_000, 512) == "Flat"
-    assert choose_factory(30_001, 512).startswith("IVF")
-    assert choose_factory(10**6, 512) == "IVF4096,PQ64x4fs"
-    assert choose_factory(10**6, 1024).endswith("PQ128x4fs")
+    assert choose_factory(30_001, 512).startswith("PCA64,IVF")
+    assert choose_factory(10**6, 512) == "PCA64,IVF4096,PQ64x4fs"
+    assert choose_factory(10**6, 1024) == "PCA128,IVF4096,PQ128x4fs"
     assert "PQ50x4fs" in choose_factory(10**6, 50)
 
 

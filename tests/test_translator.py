@@ -249,7 +249,7 @@ def test_a_store_that_changed_meanwhile_is_not_given_the_network(store_copy, toy
     manifest = snapshot.manifest
     manifest.changed(index={**manifest.index, "reranked": 7}).save(store_copy)
     with pytest.raises(StoreError, match="while it was being trained"):
-        commit_adaptation(snapshot, MetaK(4, 1.0), {})
+        commit_adaptation(snapshot, {"adaptive": MetaK(4, 1.0)}, {})
 
 
 def test_a_reader_still_finds_the_network_of_its_manifest_after_a_training(store_copy, toy_model, client):

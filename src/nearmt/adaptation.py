@@ -1,4 +1,4 @@
-"""Teaching a store how far it may be trusted: retrieve once, train Meta-k, tune the baselines, commit.
+"""Teaching a store how far it may be trusted: retrieve once, train the networks, tune the baselines, commit.
 
 Whole sentences of the dev set are held out. Settings are ranked by likelihood on the cached neighbours; the best
 few are then decoded on the held-out sentences and the best BLEU wins, for vanilla and for adaptive alike.
@@ -6,7 +6,7 @@ few are then decoded on the held-out sentences and the best BLEU wins, for vanil
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -14,14 +14,17 @@ import torch
 
 from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.devset import DevSet, collect_cache
-from nearmt.errors import StoreError
+from nearmt.errors import SettingError, StoreError
+from nearmt.gate import Gate, train_gate
+from nearmt.gating import GateChooser
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, rank_vanilla, temperatures, train_metak
 from nearmt.metak.training import TrainedMetaK
 from nearmt.metak.tuning import vanilla_loss
-from nearmt.methods import describe_method, retrieval_signature
+from nearmt.methods import TRAINED, describe_method, retrieval_signature
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.progress import Progress, silent
 from nearmt.recall import measure_recall
+from nearmt.relatives import RELATIVES, Relative, TrainedRelative, train_relative
 from nearmt.retriever import Retriever
 from nearmt.scores import bleu
 from nearmt.seq2seq import Seq2Seq
@@ -30,6 +33,8 @@ from nearmt.store import Manifest, Snapshot, now, replace_file, sha256_of, stora
 _DECODED = 5
 PAPER_VANILLA = {10.0: Vanilla(8, 10.0, 0.7), 100.0: Vanilla(16, 100.0, 0.8)}
 _RECALL_QUERIES = 256
+_PREFIXES = {"adaptive": "metak", "gate": "gate", **{name: name for name in RELATIVES}}  # of the networks' files
+Network = MetaK | Relative | Gate
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,13 @@ class AdaptationSettings:
     paper: bool = False  # raw features, T fixed to 10 (or `temperature`), all of dev for training and selection
     decoding: DecodingSettings = field(default_factory=DecodingSettings)
     seed: int = 1
+    methods: tuple[str, ...] = ("adaptive",)  # what is trained beside it; adaptive always is
+    gate: bool = False  # whether to learn where Meta-k need not be asked
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.methods if name not in TRAINED]
+        if unknown:
+            raise SettingError(f"{', '.join(unknown)} cannot be trained: choose from {', '.join(TRAINED)}")
 
 
 @dataclass(frozen=True)
@@ -64,8 +76,8 @@ class Adapter:
         self.model, self.retriever, self.settings, self.progress = model, retriever, settings, progress
         self._decoded = self._total = 0
 
-    def adapt(self, dev: DevSet) -> tuple[MetaK, dict[str, Any]]:
-        """The network, and what the manifest says of it and of the tuned baselines."""
+    def adapt(self, dev: DevSet) -> tuple[dict[str, Network], dict[str, Any]]:
+        """The networks by the names of their methods, and what the manifest says of them and of the baselines."""
         began = time.monotonic()
         cache = collect_cache(self.model, self.retriever, dev, self.settings.max_k, self.progress)
         held_out = self._held_out(len(dev))
@@ -73,6 +85,7 @@ class Adapter:
         if self.settings.paper:
             train_part = select_part = cache
         trained = self._train(train_part, select_part)
+        relatives = self._train_relatives(train_part, select_part)
         judge = held_out[: self.settings.max_decoded]
         candidates = self._vanilla_candidates(train_part, select_part)
         self._total = len(judge) * (len(candidates) + len(trained))
@@ -89,8 +102,16 @@ class Adapter:
             self.retriever, cache.states[queries].float(), without, self.settings.max_k, network.temperature
         )
         uniform = Uniform(network.max_k, network.temperature)
-        return network, {
+        networks: dict[str, Network] = {"adaptive": network, **{name: r.network for name, r in relatives.items()}}
+        gate_description = None
+        if self.settings.gate:
+            gate = train_gate(train_part, select_part, self.retriever.snapshot, network, self._training_settings())
+            chooser = GateChooser(self.model, self.retriever, network, self.settings.decoding, self.progress)
+            networks["gate"], gate_description = chooser.choose(gate, dev, judge, select_part, adaptive.bleu)
+        return networks, {
+            "gate": gate_description,
             "metak": network.settings,
+            "relatives": {name: {**r.network.settings, "steps": r.steps} for name, r in relatives.items()},
             "vanilla": _vanilla_dict(vanilla.method),
             "uniform": {"max_k": uniform.max_k, "temperature": uniform.temperature},
             "held_out": {
@@ -102,6 +123,7 @@ class Adapter:
                 "adaptive_bleu": adaptive.bleu,
                 "vanilla_loss": vanilla.loss,
                 "vanilla_bleu": vanilla.bleu,
+                **{f"{name}_loss": r.loss for name, r in relatives.items()},
             },
             "tried": {
                 "adaptive": [_trial_dict(trial) for trial in adaptive_trials],
@@ -123,9 +145,8 @@ class Adapter:
 
     def _train(self, train_part: NeighborCache, select_part: NeighborCache) -> list[TrainedMetaK]:
         """A network for each temperature worth trying, the likeliest first."""
-        settings = self.settings.training
+        settings = self._training_settings()
         if self.settings.paper:
-            settings = TrainingSettings(**{**asdict(settings), "raw_features": True})
             tried = [self.settings.temperature or 10.0]
         else:
             tried = [self.settings.temperature] if self.settings.temperature else temperatures(train_part)
@@ -139,6 +160,26 @@ class Adapter:
         )
         trained.sort(key=lambda candidate: candidate.loss)
         return trained[:_DECODED] + [t for t in trained[_DECODED:] if t.network.temperature in PAPER_VANILLA]
+
+    def _training_settings(self) -> TrainingSettings:
+        training = self.settings.training
+        return replace(training, raw_features=True) if self.settings.paper else training
+
+    def _train_relatives(self, train_part: NeighborCache, select_part: NeighborCache) -> dict[str, TrainedRelative]:
+        settings = self._training_settings()
+        return {
+            name: train_relative(
+                name,
+                train_part,
+                select_part,
+                self.retriever.snapshot,
+                max_k=self.settings.max_k,
+                settings=settings,
+                on_check=lambda step, loss, name=name: self.progress(f"training {name}", step, settings.steps),  # type: ignore[misc]
+            )
+            for name in RELATIVES
+            if name in self.settings.methods
+        }
 
     def _vanilla_candidates(self, train_part: NeighborCache, select_part: NeighborCache) -> list[tuple[Method, float]]:
         """The likeliest settings, and the paper's own."""
@@ -187,10 +228,10 @@ def _settings_dict(settings: AdaptationSettings) -> dict[str, Any]:
     return content
 
 
-def commit_adaptation(trained_on: Snapshot, network: MetaK, described: dict[str, Any]) -> Manifest:
-    """Write the network beside the old one, then let the manifest name it.
+def commit_adaptation(trained_on: Snapshot, networks: Mapping[str, Network], described: dict[str, Any]) -> Manifest:
+    """Write the networks beside the old ones, then let the manifest name them.
 
-    The old network's file stays until the next training: a reader may just be opening it.
+    The old networks' files stay until the next training: a reader may just be opening them.
     """
     folder = trained_on.folder
     with write_lock(folder):
@@ -199,12 +240,15 @@ def commit_adaptation(trained_on: Snapshot, network: MetaK, described: dict[str,
         if (manifest.created_at, manifest.segments, manifest.index) != (seen.created_at, seen.segments, seen.index):
             raise StoreError(f"{folder} was changed while it was being trained: train again")
         old = (manifest.adaptation or {}).get("files", {})
-        name = f"metak-{manifest.version + 1:06d}.safetensors"
+        version = manifest.version + 1
+        names = {method: f"{_PREFIXES[method]}-{version:06d}.safetensors" for method in networks}
         with storage_errors(folder):
-            replace_file(folder / name, network.to_bytes())
-        changed = manifest.changed(adaptation={**described, "files": {name: sha256_of(folder / name)}})
+            for method, name in names.items():
+                replace_file(folder / name, networks[method].to_bytes())
+        files = {name: sha256_of(folder / name) for name in names.values()}
+        changed = manifest.changed(adaptation={**described, "networks": names, "files": files})
         changed.save(folder)
-        for path in folder.glob("metak-*.safetensors"):
-            if path.name != name and path.name not in old:
+        for path in (path for prefix in _PREFIXES.values() for path in folder.glob(f"{prefix}-*.safetensors")):
+            if path.name not in files and path.name not in old:
                 path.unlink(missing_ok=True)
         return changed

@@ -8,8 +8,9 @@ import torch
 
 from nearmt.beam import BeamSettings, Hypothesis, beam_search
 from nearmt.errors import SettingError
+from nearmt.gate import Gate, LastAsked
 from nearmt.mixture import Method, mix
-from nearmt.neighbors import Retrieved
+from nearmt.neighbors import Neighbors, Retrieved
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
 
@@ -37,10 +38,12 @@ class Decoder:
         retriever: Retriever | None = None,
         method: Method | None = None,
         settings: DecodingSettings | None = None,
+        gate: Gate | None = None,
     ) -> None:
         if (method is None) != (retriever is None):
             raise SettingError("a method needs a retriever, and a retriever a method")
         self.model, self.retriever, self.method = model, retriever, method
+        self.gate = gate if method is not None else None
         self.settings = settings or DecodingSettings()
 
     def max_new_tokens(self, source: Sequence[int]) -> int:
@@ -53,25 +56,32 @@ class Decoder:
         sources: Sequence[Sequence[int]],
         excluded: Sequence[np.ndarray | None] | None = None,
         on_done: Callable[[int], None] = lambda sentences: None,
+        on_asked: Callable[[int, int], None] = lambda asked, rows: None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each source, best first; order kept, batches of like length inside.
 
-        `excluded` names, for each source, stored sentences that must not help it.
+        `excluded` names, for each source, stored sentences that must not help it. `on_asked` hears at every step for
+        how many of the rows the memory was searched.
         """
         results: list[list[Hypothesis]] = [[] for _ in sources]
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         for start in range(0, len(order), self.settings.batch_size):
             rows = order[start : start + self.settings.batch_size]
             without = [excluded[i] for i in rows] if excluded is not None else None
-            for i, hypotheses in zip(rows, self._decode_batch([sources[i] for i in rows], without), strict=True):
+            found = self._decode_batch([sources[i] for i in rows], without, on_asked)
+            for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
             on_done(min(start + self.settings.batch_size, len(order)))
         return results
 
     def _decode_batch(
-        self, sources: Sequence[Sequence[int]], excluded: Sequence[np.ndarray | None] | None
+        self,
+        sources: Sequence[Sequence[int]],
+        excluded: Sequence[np.ndarray | None] | None,
+        on_asked: Callable[[int, int], None],
     ) -> list[list[Hypothesis]]:
         session, rules = self.model.start_decoding(sources), self.model.rules
+        last_asked = LastAsked()
 
         def step(
             token_ids: torch.Tensor,
@@ -83,9 +93,13 @@ class Decoder:
             output = session.step(token_ids, parents)
             # Written over the logits: with a large vocabulary, fresh memory costs more than the sums themselves.
             log_probs = torch.log_softmax(output.logits, dim=1, out=output.logits)
+            if self.gate is not None:
+                last_asked.follow(parents.cpu())
             if self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
                 without = [excluded[i] for i in sentences.tolist()] if excluded is not None else None
-                log_probs = self._mixed(log_probs, output.states, without)
+                asked = self._worth_asking(output.states, log_probs, last_asked)
+                on_asked(len(log_probs) if asked is None else len(asked), len(log_probs))
+                log_probs = self._mixed(log_probs, output.states, without, asked, last_asked)
             return rules.apply(prefixes, log_probs, is_last)
 
         return beam_search(
@@ -97,9 +111,35 @@ class Decoder:
             device=self.model.device,
         )
 
+    def _worth_asking(
+        self, states: torch.Tensor, log_probs: torch.Tensor, last_asked: LastAsked
+    ) -> torch.Tensor | None:
+        """The rows to search for, by number; None is all of them."""
+        if self.gate is None:
+            return None
+        return self.gate.is_worth_it(last_asked.glance(states, log_probs)).nonzero().flatten()
+
     def _mixed(
-        self, log_probs: torch.Tensor, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None
+        self,
+        log_probs: torch.Tensor,
+        states: torch.Tensor,
+        excluded: Sequence[np.ndarray | None] | None,
+        asked: torch.Tensor | None,
+        last_asked: LastAsked,
     ) -> torch.Tensor:
+        if asked is None:
+            return self._mixed_rows(log_probs, states, excluded)[0]
+        if len(asked):
+            without = [excluded[i] for i in asked.tolist()] if excluded is not None else None
+            rows = asked.to(log_probs.device)
+            mixed, neighbors = self._mixed_rows(log_probs[rows], states[rows], without)
+            log_probs[rows] = mixed
+            last_asked.note(asked, neighbors.squared_distances[:, 0])
+        return log_probs
+
+    def _mixed_rows(
+        self, log_probs: torch.Tensor, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None
+    ) -> tuple[torch.Tensor, Neighbors]:
         assert self.method is not None
         assert self.retriever is not None
         neighbors = self.retriever.search(states, self.method.max_k, excluded)
@@ -107,7 +147,7 @@ class Decoder:
         weights = self.method.weigh(retrieved)
         token_ids = neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
         # Searching and weighing are done on the processor, wherever the model is.
-        return mix(log_probs, weights.to(log_probs.device), token_ids.to(log_probs.device))
+        return mix(log_probs, weights.to(log_probs.device), token_ids.to(log_probs.device)), neighbors
 
     def texts(self, hypotheses: Sequence[list[Hypothesis]]) -> list[str]:
         """The best hypothesis of each sentence as plain text."""

@@ -1,19 +1,22 @@
-"""Base, tuned vanilla, uniform and adaptive on one test set, in one table with everything that makes it readable."""
+"""Methods compared on one test set, in one table with everything that makes it readable."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from nearmt.corpus import SentencePair
+from nearmt.decoder import Decoder
 from nearmt.errors import SettingError
 from nearmt.evidence import share_not_first_choice
-from nearmt.methods import METHODS, MethodRequest, describe_method, make_method
+from nearmt.methods import METHODS, MethodRequest, describe_method, make_gate, make_method
 from nearmt.progress import Progress, silent
 from nearmt.scores import Comparison, Leakage, compare, leakage
 from nearmt.store import TextLookup
 from nearmt.translator import Translator
 
 BASELINES = ("base", "vanilla")
+GATED = "gated"  # adaptive that does not search where the store's gate foretells no gain
 
 
 @dataclass(frozen=True)
@@ -41,14 +44,18 @@ def evaluate(
     progress: Progress = silent,
 ) -> Evaluation:
     """Translate the test set with every method and compare."""
-    unknown = set(methods) - set(METHODS)
+    known = (*METHODS, GATED)
+    unknown = set(methods) - set(known)
     if unknown:
-        raise SettingError(f"unknown method {', '.join(sorted(unknown))}: choose from {', '.join(METHODS)}")
+        raise SettingError(f"unknown method {', '.join(sorted(unknown))}: choose from {', '.join(known)}")
     model, snapshot = translator.model, translator.snapshot
     if snapshot.manifest.adaptation is None and set(methods) != {"base"}:
         raise SettingError(f"{snapshot.folder} is not trained: run nearmt train {snapshot.folder}")
     retriever = translator.retriever
-    made = {name: make_method(MethodRequest(name), snapshot, retriever, model.engine) for name in methods}
+    made = {
+        name: make_method(MethodRequest("adaptive" if name == GATED else name), snapshot, retriever, model.engine)
+        for name in methods
+    }
     sources = model.tokenize_sources([pair.source for pair in pairs])
     kept = [i for i in range(len(pairs)) if len(sources[i]) <= model.max_source_tokens]
     if not kept:
@@ -59,15 +66,19 @@ def evaluate(
     settings: dict[str, dict[str, Any]] = {}
     total = len(sources) * len(methods)
     for number, (name, method) in enumerate(made.items()):
-        decoder = translator.decoder(method)
-        before = number * len(sources)
+        gate = make_gate("auto", snapshot) if name == GATED else None
+        decoder = Decoder(model, translator.retriever if method else None, method, translator.decoding, gate)
+        before, asked = number * len(sources), Counter[str]()
         hypotheses = decoder.decode(
             sources,
             on_done=lambda done, at=before: progress("translating", at + done, total),  # type: ignore[misc]
+            on_asked=lambda rows, all_rows, to=asked: to.update(rows=rows, all=all_rows),  # type: ignore[misc]
         )
         outputs[name] = decoder.texts(hypotheses)
         changed[name] = share_not_first_choice(decoder, sources, [found[0].token_ids for found in hypotheses])
         settings[name] = describe_method(method)
+        if gate is not None:
+            settings[name] |= {"gate": gate.threshold, "asked_share": asked["rows"] / max(asked["all"], 1)}
     progress("comparing", 0, None)
     return Evaluation(
         comparison=compare(outputs, references, [name for name in BASELINES if name in methods]),

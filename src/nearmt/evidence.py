@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder
+from nearmt.gate import asked_along
 from nearmt.mixture import mix
 from nearmt.neighbors import Retrieved
 from nearmt.retriever import Retriever
@@ -68,6 +69,8 @@ def explain_tokens(
     sizes: list[dict[int, float]] = [{0: 1.0}] * len(target)
     if decoder.method is not None and decoder.retriever is not None:
         near = decoder.retriever.search(forced.states, decoder.method.max_k)
+        if decoder.gate is not None:
+            near = near.only_at(asked_along(decoder.gate, forced.states.cpu(), own, near.squared_distances[:, 0]))
         weights = decoder.method.weigh(Retrieved.at(forced.states, own, near, decoder.retriever.snapshot))
         near = near.nearest(weights.neighbor_weights.shape[1])
         probability = mix(own.clone(), weights, near.token_ids).gather(1, gold).squeeze(1).exp()

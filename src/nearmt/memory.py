@@ -115,9 +115,9 @@ def _train(
         dev_set = dev_from_memory(model, snapshot, settings.seed)
     else:
         dev_set = dev_from_pairs(model, snapshot, dev.pairs, dev.origin)
-    network, described = Adapter(model, Retriever(snapshot), settings, progress).adapt(dev_set)
+    networks, described = Adapter(model, Retriever(snapshot), settings, progress).adapt(dev_set)
     described["trained_on"]["dropped"] = dev.dropped if dev is not None else {}
-    commit_adaptation(snapshot, network, described)
+    commit_adaptation(snapshot, networks, described)
     return described
 
 

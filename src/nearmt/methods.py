@@ -4,23 +4,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from nearmt.errors import SettingError, StoreMismatchError
+from nearmt.gate import Gate
 from nearmt.metak import MetaK
 from nearmt.mixture import Method, Uniform, Vanilla
+from nearmt.relatives import RELATIVES, Relative, load_relative
 from nearmt.retriever import Retriever
 from nearmt.store import Snapshot
 
-METHODS = ("adaptive", "vanilla", "uniform", "base")
-# Meta-k decides itself, uniform has no share, and the plain model has no neighbours.
-_USELESS = {
-    "adaptive": ("--k", "--temperature", "--share"),
-    "vanilla": (),
-    "uniform": ("--share",),
-    "base": ("--k", "--temperature", "--share"),
-}
+TRAINED = ("adaptive", *RELATIVES)
+METHODS = ("adaptive", "vanilla", "uniform", *RELATIVES, "base")
+# Networks decide themselves, uniform has no share, and the plain model has no neighbours.
+_USELESS = {"vanilla": (), "uniform": ("--share",)}
+_ALL = ("--k", "--temperature", "--share")
 
 
 def retrieval_signature(retriever: Retriever, engine: str) -> dict[str, Any]:
-    """What the distances that Meta-k saw depend on; `engine` is what the model runs on."""
+    """What the distances that the networks saw depend on; `engine` is what the model runs on."""
     described = retriever.snapshot.manifest.index or {}
     return {
         "index": described.get("factory", "Flat"),
@@ -35,7 +34,7 @@ def describe_method(method: Method | None) -> dict[str, Any]:
     """The numbers that a method's result depends on."""
     if method is None:
         return {}
-    if isinstance(method, MetaK):
+    if isinstance(method, MetaK | Relative):
         return method.settings
     return {key: value for key, value in vars(method).items() if key != "name"}
 
@@ -50,31 +49,73 @@ class MethodRequest:
     knn_share: float | None = None
 
 
+def networks_of(learned: dict[str, Any] | None) -> dict[str, str]:
+    """Method name → file name of what a store has learned. Stores of before there were others have one, Meta-k."""
+    if learned is None:
+        return {}
+    named: dict[str, str] | None = learned.get("networks")
+    return dict(zip(("adaptive",), learned["files"], strict=True)) if named is None else named
+
+
+def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method:
+    learned, folder = snapshot.manifest.adaptation, snapshot.folder
+    networks = networks_of(learned)
+    if learned is None and name == "adaptive":
+        raise SettingError(
+            f"{folder} has no trained Meta-k: run nearmt train {folder}, or ask for --method vanilla "
+            "with --k, --temperature and --share"
+        )
+    if learned is None or name not in networks:
+        raise SettingError(
+            f"{folder} has no trained {name} network: run nearmt train {folder}{_methods_option(networks, name)}"
+        )
+    if learned["retrieval"] != retrieval_signature(retriever, engine):
+        raise StoreMismatchError(
+            f"{folder}: {'Meta-k' if name == 'adaptive' else name} was trained with {learned['retrieval']} and the "
+            f"store now searches with {retrieval_signature(retriever, engine)}: "
+            f"run nearmt train {folder}{_methods_option(networks, name)}"
+        )
+    path = folder / networks[name]
+    return MetaK.load(path) if name == "adaptive" else load_relative(path)
+
+
+def make_gate(wanted: str | float, snapshot: Snapshot) -> Gate | None:
+    """ "off" is none, "auto" the store's own, and a number the store's with this threshold instead of its own."""
+    if wanted == "off":
+        return None
+    folder = snapshot.folder
+    name = networks_of(snapshot.manifest.adaptation).get("gate")
+    if name is None:
+        raise SettingError(f"{folder} has no trained gate: run nearmt train {folder} --gate")
+    gate = Gate.load(folder / name)
+    if wanted == "auto":
+        return gate
+    try:
+        return gate.with_threshold(float(wanted))
+    except ValueError:
+        raise SettingError(f"the gate must be auto, off or a number, not {wanted}") from None
+
+
+def _methods_option(networks: dict[str, str], name: str) -> str:
+    """What to train so that nothing of what is there is lost."""
+    wanted = [method for method in TRAINED if method in networks or method in ("adaptive", name)]
+    return "" if wanted == ["adaptive"] else f" --methods {','.join(wanted)}"
+
+
 def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method | None:
     """The method asked for, with the store's own settings where none are given. None is the plain model."""
     if request.name not in METHODS:
         raise SettingError(f"the method must be one of {', '.join(METHODS)}, not {request.name}")
     given = {"--k": request.k, "--temperature": request.temperature, "--share": request.knn_share}
-    useless = [name for name in _USELESS[request.name] if given[name] is not None]
+    useless = [name for name in _USELESS.get(request.name, _ALL) if given[name] is not None]
     if useless:
         raise SettingError(f"{request.name} does not take {' and '.join(useless)}")
     if request.name == "base":
         return None
     learned = snapshot.manifest.adaptation
     folder = snapshot.folder
-    if request.name == "adaptive":
-        if learned is None:
-            raise SettingError(
-                f"{folder} has no trained Meta-k: run nearmt train {folder}, or ask for --method vanilla "
-                "with --k, --temperature and --share"
-            )
-        if learned["retrieval"] != retrieval_signature(retriever, engine):
-            raise StoreMismatchError(
-                f"{folder}: Meta-k was trained with {learned['retrieval']} and the store now searches with "
-                f"{retrieval_signature(retriever, engine)}: run nearmt train {folder}"
-            )
-        (name,) = learned["files"]
-        return MetaK.load(folder / name)
+    if request.name in TRAINED:
+        return _trained_network(request.name, snapshot, retriever, engine)
     stored: dict[str, Any] = (learned or {}).get(request.name, {})
     max_k = request.k if request.k is not None else stored.get("k", stored.get("max_k"))
     temperature = request.temperature if request.temperature is not None else stored.get("temperature")

@@ -39,6 +39,11 @@ class Neighbors:
         """Some of the rows, by index, mask or range."""
         return Neighbors(self.squared_distances[rows], self.token_ids[rows], self.entry_ids[rows], self.found[rows])
 
+    def only_at(self, rows: torch.Tensor) -> "Neighbors":
+        """The same, as if nothing had been found outside of some rows, given by mask."""
+        found = self.found & rows.unsqueeze(1)
+        return Neighbors(self.squared_distances, self.token_ids, self.entry_ids.masked_fill(~found, -1), found)
+
     @staticmethod
     def sorted_from(
         squared_distances: torch.Tensor, token_ids: torch.Tensor, entry_ids: torch.Tensor, k: int
@@ -85,10 +90,12 @@ class EntryColumns(Protocol):
 
 def entries_of(column: np.ndarray, entry_ids: torch.Tensor) -> torch.Tensor:
     """What a column holds for these entries, as float32; 0 for missing ones (-1)."""
-    out = torch.zeros(*entry_ids.shape, *column.shape[1:])
-    found = entry_ids >= 0
-    out[found] = torch.from_numpy(column)[entry_ids[found]].float()
-    return out
+    shape = (*entry_ids.shape, *column.shape[1:])
+    if not len(column):
+        return torch.zeros(shape)
+    rows = torch.from_numpy(column).index_select(0, entry_ids.clamp_min(0).reshape(-1))
+    out, missing = rows.view(shape).float(), entry_ids < 0
+    return out.masked_fill_(missing.view(*entry_ids.shape, *[1] * (column.ndim - 1)), 0) if missing.any() else out
 
 
 @dataclass(frozen=True)

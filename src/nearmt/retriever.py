@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from nearmt.index import Index, load_index
+from nearmt.index import Index, load_index, measured
 from nearmt.neighbors import Neighbors
 from nearmt.store import Snapshot
 
@@ -24,6 +24,7 @@ class Retriever:
         self.index: Index = index if index is not None else load_index(snapshot)
         stated = (snapshot.manifest.index or {}).get("reranked", RERANKED)
         self.reranked: int = reranked if reranked is not None else stated
+        self._measured = measured(self.index, snapshot.keys) if self.index.is_exact or self.reranked else None
         self._keys = torch.from_numpy(snapshot.keys)
         self._values = torch.from_numpy(snapshot.values)
 
@@ -55,13 +56,13 @@ class Retriever:
         self, queries: torch.Tensor, wanted: int, excluded: Sequence[np.ndarray | None] | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(rows, wanted) distances and entry ids, unsorted; -1 for what was not found or does not count."""
-        approximate, found = self.index.search(queries.numpy(), wanted)
+        distances, found = (self._measured or self.index).search(queries.numpy(), wanted)
         entry_ids = torch.from_numpy(found)
         if excluded is not None:
             entry_ids = self._without(entry_ids, excluded)
-        if self.index.is_exact or self.reranked:
+        if self._measured is None and (self.index.is_exact or self.reranked):
             return self._distances(queries, entry_ids.clamp_min(0)), entry_ids
-        return torch.from_numpy(approximate), entry_ids
+        return torch.from_numpy(distances), entry_ids
 
     def _distances(self, queries: torch.Tensor, entry_ids: torch.Tensor) -> torch.Tensor:
         """Squared distances measured directly, the same whatever else is searched with a row."""

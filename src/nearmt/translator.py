@@ -12,7 +12,8 @@ from nearmt.corpus import normalise_space
 from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.errors import ModelError, SettingError, StoreError
 from nearmt.evidence import TokenEvidence, explain_tokens
-from nearmt.methods import MethodRequest, make_method
+from nearmt.metak import MetaK
+from nearmt.methods import MethodRequest, make_gate, make_method
 from nearmt.mixture import Method
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
@@ -38,9 +39,10 @@ class Translation:
 class Translator:
     """Translates with one store and the model it belongs to.
 
-    `method` is "adaptive", "vanilla", "uniform" or "base", or a method made elsewhere; k, temperature and share
-    default to what the store learned. The model is found by the name in the store unless one is given, and run by
-    the engine that the store was trained with, or built with if it is not trained, unless one is given.
+    `method` is "adaptive", "vanilla", "uniform", "kernel", "robust" or "base", or a method made elsewhere; k,
+    temperature and share default to what the store learned. `gate` is "off", "auto" or a threshold: where it foretells
+    no gain adaptive does not search. The model is found by the name in the store unless one is given, and run by the
+    engine that the store was trained with, or built with if it is not trained, unless one is given.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Translator:
         k: int | None = None,
         temperature: float | None = None,
         knn_share: float | None = None,
+        gate: str | float = "off",
         decoding: DecodingSettings | None = None,
         device: str = "cpu",
         offline: bool = False,
@@ -73,6 +76,9 @@ class Translator:
             raise SettingError("k, temperature and share belong to a method asked for by name")
         else:
             self.method = method
+        self.gate = make_gate(gate, self.snapshot)
+        if self.gate is not None and not isinstance(self.method, MetaK):
+            raise SettingError("a gate goes with the method adaptive, whose gains it has learned")
         self._decoder = self.decoder(self.method)
 
     def __repr__(self) -> str:
@@ -81,7 +87,8 @@ class Translator:
 
     def decoder(self, method: Method | None) -> Decoder:
         """A decoder over the same model and store with another method; None is the plain model."""
-        return Decoder(self.model, self.retriever if method else None, method, self.decoding)
+        gate = self.gate if isinstance(method, MetaK) else None
+        return Decoder(self.model, self.retriever if method else None, method, self.decoding, gate)
 
     def translate(
         self, texts: Sequence[str], *, on_done: Callable[[int], None] = lambda sentences: None

@@ -19,10 +19,16 @@ Format = Annotated[
     str | None, typer.Option("--format", help="tmx, xliff, po, tsv, jsonl or lines; else by the file's name.")
 ]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processor threads to use.")]
-MethodName = Annotated[str, typer.Option("--method", help="adaptive, vanilla, uniform or base (the plain model).")]
+MethodName = Annotated[
+    str, typer.Option("--method", help="adaptive, vanilla, uniform, kernel, robust or base (the plain model).")
+]
 K = Annotated[int | None, typer.Option("--k", min=1, max=1024, help="Neighbours, for vanilla and uniform.")]
 Temperature = Annotated[float | None, typer.Option("--temperature", help="T, for vanilla and uniform.")]
 Share = Annotated[float | None, typer.Option("--share", help="The retrieved share, for vanilla.")]
+GateOption = Annotated[
+    str,
+    typer.Option("--gate", help="auto, off or a threshold: do not search where no gain is foretold (adaptive only)."),
+]
 Beam = Annotated[int, typer.Option("--beam", min=1, max=256, help="Hypotheses kept at each step.")]
 LengthPenalty = Annotated[float, typer.Option("--length-penalty", help="Score is log-probability / length^this.")]
 EarlyStopping = Annotated[str, typer.Option("--early-stopping", help="false, true or never, as `generate` means it.")]
@@ -45,6 +51,11 @@ def decoding_settings(
     return DecodingSettings(
         beam=BeamSettings(beam, length_penalty, meanings[early_stopping], num_hypotheses), batch_size=batch_size
     )
+
+
+def names_of(listed: str) -> tuple[str, ...]:
+    """Names with commas between."""
+    return tuple(name.strip() for name in listed.split(","))
 
 
 def set_threads(threads: int | None) -> None:

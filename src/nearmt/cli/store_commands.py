@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nearmt.cli.options import AsJson, Format, ModelOption, Offline, Quiet, StorePath, Threads, set_threads
+from nearmt.cli.options import AsJson, Format, ModelOption, Offline, Quiet, StorePath, Threads, names_of, set_threads
 from nearmt.cli.output import print_json, reporting, say
 
 
@@ -101,10 +101,16 @@ def train(
     dev: Annotated[
         list[Path] | None, typer.Argument(metavar="[DEV…]", help="Dev pairs; without them the memory itself.")
     ] = None,
+    gate: Annotated[
+        bool, typer.Option("--gate", help="Also learn where searching can be left out (see translate --gate).")
+    ] = False,
+    methods: Annotated[
+        str, typer.Option("--methods", help="What to train, with commas between: adaptive (always), kernel, robust.")
+    ] = "adaptive",
     model: ModelOption = None,
     offline: Offline = False,
     max_k: Annotated[int, typer.Option("--max-k", min=1, help="Neighbours looked at for each token.")] = 32,
-    hidden: Annotated[int, typer.Option("--hidden", min=1, help="Hidden size of the network.")] = 32,
+    hidden: Annotated[int, typer.Option("--hidden", min=1, help="Hidden size of Meta-k, and of robust.")] = 32,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Training steps at most.")] = 5000,
     temperature: Annotated[
         float | None, typer.Option("--temperature", help="Fix T instead of searching for it.")
@@ -118,7 +124,7 @@ def train(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train Meta-k and tune the baselines of a store."""
+    """Train Meta-k, and other networks if asked, and tune the baselines of a store."""
     from nearmt.adaptation import AdaptationSettings
     from nearmt.memory import Store
     from nearmt.metak import TrainingSettings
@@ -126,7 +132,7 @@ def train(
     set_threads(threads)
     opened = Store(store)
     settings = AdaptationSettings(
-        max_k=max_k, temperature=temperature, paper=paper, seed=seed,
+        max_k=max_k, temperature=temperature, paper=paper, seed=seed, methods=names_of(methods), gate=gate,
         training=TrainingSettings(hidden=hidden, steps=steps, seed=seed),
     )  # fmt: skip
     with reporting(quiet) as progress:
@@ -203,15 +209,22 @@ def _adaptation_rows(learned: dict[str, Any] | None) -> list[tuple[str, str]]:
     if learned is None:
         return [("meta-k", "not trained: run nearmt train")]
     metak, vanilla, held = learned["metak"], learned["vanilla"], learned["held_out"]
-    is_seen = learned["is_selected_on_training_part"]
+    is_seen, relatives = learned["is_selected_on_training_part"], learned.get("relatives", {})
+    losses = ", ".join(f"{name} {held[f'{name}_loss']:.3f}" for name in ("base", "vanilla", "adaptive", *relatives))
     return [
         ("meta-k", f"K {metak['max_k']}, T {metak['temperature']:g}, trained on {learned['trained_on']['origin']}"),
+        *((name, f"K {of['max_k']}, best after {of['steps']} steps") for name, of in relatives.items()),
         ("vanilla", f"k {vanilla['k']}, T {vanilla['temperature']:g}, share {vanilla['knn_share']:g}"),
         ("all of dev" if is_seen else "held out",
-         f"loss a token: base {held['base_loss']:.3f}, vanilla {held['vanilla_loss']:.3f}, "
-         f"adaptive {held['adaptive_loss']:.3f}" + ("" if is_seen else f" ({held['sentences']} sentences)")),
+         f"loss a token: {losses}" + ("" if is_seen else f" ({held['sentences']} sentences)")),
         ("dev recall", _recall_text(learned["recall"])),
+        *([("gate", _gate_text(learned["gate"]))] if learned.get("gate") else []),
     ]  # fmt: skip
+
+
+def _gate_text(gate: dict[str, Any]) -> str:
+    scores = f"held-out BLEU {gate['bleu']:.2f}, without it {gate['bleu_without_gate']:.2f}"
+    return f"leaves out {gate['skipped_share']:.0%} of the searches; {scores}"
 
 
 _FEW_SENTENCES = 20

@@ -18,6 +18,7 @@ from nearmt.cli.options import (
     Beam,
     EarlyStopping,
     Format,
+    GateOption,
     K,
     LengthPenalty,
     MethodName,
@@ -29,6 +30,7 @@ from nearmt.cli.options import (
     Temperature,
     Threads,
     decoding_settings,
+    names_of,
     set_threads,
 )
 from nearmt.cli.output import print_json, print_table, reporting, say
@@ -77,6 +79,7 @@ def translate(
     k: K = None,
     temperature: Temperature = None,
     share: Share = None,
+    gate: GateOption = "off",
     beam: Beam = 4,
     n_best: Annotated[
         int, typer.Option("--n-best", min=1, help="Hypotheses a sentence; more than one needs --json.")
@@ -105,6 +108,7 @@ def translate(
         k=k,
         temperature=temperature,
         knn_share=share,
+        gate=gate,
         decoding=settings,
         offline=offline,
     )
@@ -161,7 +165,7 @@ def evaluate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare base, tuned vanilla, uniform and adaptive on a test set."""
+    """Compare base, tuned vanilla, uniform, adaptive and what else was trained on a test set."""
     from nearmt.evaluation import evaluate as run
     from nearmt.memory import load_pairs
     from nearmt.translator import Translator
@@ -173,7 +177,7 @@ def evaluate(
     if loaded.dropped:
         say(f"Left out of the test set: {', '.join(f'{n} {why}' for why, n in loaded.dropped.items())}.")
     with reporting(quiet) as progress:
-        result = run(translator, loaded.pairs[:limit], [name.strip() for name in methods.split(",")], progress)
+        result = run(translator, loaded.pairs[:limit], names_of(methods), progress)
     if outputs is not None:
         outputs.mkdir(parents=True, exist_ok=True)
         for name, lines in result.outputs.items():
@@ -192,7 +196,7 @@ def _print_evaluation(result: "Evaluation", quiet: bool) -> None:
             f"{score.p_values[baseline]:.3f}" if baseline in score.p_values else "–" for baseline in ("base", "vanilla")
         ]
         numbers = ", ".join(f"{key} {value:.4g}" for key, value in result.settings[name].items() if key in
-                            ("k", "max_k", "temperature", "knn_share"))  # fmt: skip
+                            ("k", "max_k", "temperature", "knn_share", "asked_share"))  # fmt: skip
         rows.append(
             [name, f"{score.bleu:.2f}", f"{score.chrf:.2f}", *tests, f"{result.changed_shares[name]:.1%}", numbers]
         )
@@ -222,6 +226,7 @@ def explain(
     k: K = None,
     temperature: Temperature = None,
     share: Share = None,
+    gate: GateOption = "off",
     neighbors: Annotated[int, typer.Option("--neighbors", min=0, help="Neighbours shown for each token.")] = 3,
     beam: Beam = 4,
     length_penalty: LengthPenalty = 0.6,
@@ -241,6 +246,7 @@ def explain(
         k=k,
         temperature=temperature,
         knn_share=share,
+        gate=gate,
         decoding=settings,
         offline=offline,
     )

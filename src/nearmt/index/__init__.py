@@ -6,5 +6,6 @@ search engine has to offer.
 
 from nearmt.index.base import Index
 from nearmt.index.faiss_index import FaissIndex, build_index, choose_factory, load_index
+from nearmt.index.measured import measured
 
-__all__ = ["FaissIndex", "Index", "build_index", "choose_factory", "load_index"]
+__all__ = ["FaissIndex", "Index", "build_index", "choose_factory", "load_index", "measured"]

@@ -23,9 +23,12 @@ def choose_factory(num_entries: int, width: int) -> str:
         return "Flat"
     lists = 1 << round(math.log2(4 * math.sqrt(num_entries)))
     lists = max(64, min(lists, 4096))
-    wanted = 64 if width <= 512 else 128  # sub-quantisers of 4 bits: half as many bytes an entry
-    parts = next(m for m in range(min(wanted, width), 0, -1) if width % m == 0)
-    return f"IVF{lists},PQ{parts}x4fs"
+    # One 4-bit code for each of the directions in which states vary most finds more of p_kNN's mass than the same
+    # bytes spread over all of them, and is searched faster. (Learned rotations find no more and take minutes to train.)
+    parts = 64 if width <= 512 else 128
+    if width <= parts:
+        return f"IVF{lists},PQ{width}x4fs"
+    return f"PCA{parts},IVF{lists},PQ{parts}x4fs"
 
 
 class FaissIndex:
@@ -38,6 +41,11 @@ class FaissIndex:
         if inverted is not None:
             # The lists are probed by the number given, whatever number the file was saved with.
             inverted.nprobe = num_probes
+
+    @property
+    def handle(self) -> Any:
+        """faiss's own object."""
+        return self._index
 
     @property
     def num_entries(self) -> int:

@@ -1,0 +1,51 @@
+"""Candidates with the distances that count, measured on the memory-mapped keys by faiss itself, without a copy."""
+
+from typing import Any
+
+import faiss
+import numpy as np
+
+from nearmt.index.faiss_index import FaissIndex
+
+
+class MeasuredIndex:
+    """Another index's candidates, their distances measured directly: the same whatever else is searched with a row."""
+
+    def __init__(self, index: FaissIndex, keys: np.ndarray) -> None:
+        self._keys = keys  # the view does not keep them
+        self._view = _view_of(keys, index.num_entries)
+        self._refined = faiss.IndexRefine(index.handle, self._view)
+        self._refined.k_factor = 1.0
+        self._index = index
+
+    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, k) squared distances, nearest first, and entry ids, -1 where there are none."""
+        distances, entry_ids = self._refined.search(np.ascontiguousarray(queries, np.float32), k)
+        return distances, entry_ids
+
+
+def measured(index: Any, keys: np.ndarray) -> MeasuredIndex | None:
+    """The index made to measure, where it is faiss's and this faiss can look at memory that is not its own."""
+    if not isinstance(index, FaissIndex) or not len(keys) or keys.dtype.name not in ("float16", "float32"):
+        return None
+    try:
+        return MeasuredIndex(index, keys)
+    except (AttributeError, TypeError, NotImplementedError):
+        return None
+
+
+def _view_of(keys: np.ndarray, count: int) -> Any:
+    """A flat index whose codes are the rows of `keys`, where they lie."""
+    width = keys.shape[1]
+    if keys.dtype == np.float32:
+        view: Any = faiss.IndexFlatL2(width)
+    else:
+        view = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_fp16)
+    rows = keys[:count].view(np.uint8).reshape(-1)
+    codes: Any = faiss.MaybeOwnedVectorUInt8()
+    codes.is_owned = False
+    codes.view_data = codes.c_ptr = faiss.swig_ptr(rows)
+    codes.view_size = codes.c_size = rows.size
+    view.codes = codes
+    view.ntotal = count
+    return view

@@ -1,0 +1,7 @@
+"""Other published ways to weigh the same neighbours: kernel-smoothed and robust kNN-MT, trained on the same cache."""
+
+from nearmt.relatives.loading import RELATIVES, load_relative
+from nearmt.relatives.network import Relative
+from nearmt.relatives.training import TrainedRelative, train_relative
+
+__all__ = ["RELATIVES", "Relative", "TrainedRelative", "load_relative", "train_relative"]

@@ -1,0 +1,27 @@
+"""The relatives by name, and from their files."""
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from nearmt.errors import StoreDamagedError
+from nearmt.relatives.kernel import Kernel
+from nearmt.relatives.network import HEADER, Relative
+from nearmt.relatives.robust import Robust
+
+_KINDS: dict[str, type[Kernel] | type[Robust]] = {Kernel.name: Kernel, Robust.name: Robust}
+RELATIVES = tuple(_KINDS)
+
+
+def load_relative(path: Path) -> Relative:
+    """A network as `to_bytes` wrote it."""
+    try:
+        with safe_open(path, "pt") as opened:
+            settings = json.loads(opened.metadata()[HEADER])
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        network = _KINDS[settings.pop("name")](settings.pop("max_k"), **settings)
+        network.load_state_dict(tensors)
+    except (SafetensorError, KeyError, TypeError, RuntimeError, OSError, ValueError) as error:
+        raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify, or train again") from error
+    return network.eval()

@@ -1,0 +1,150 @@
+"""Robust kNN-MT (Jiang et al., EMNLP 2022): neighbours are judged by the model's own confidence in them, too.
+
+With the scaled squared distances d_i, the counts of distinct tokens r_i, the model's confidence in each retrieved token
+at the stored key, a_i = log p_NMT(v_i | k_i), and at the query, b_i = log p_NMT(v_i | q), and the logarithms t_1…t_8 of
+its eight highest probabilities at the query:
+
+    [s_kNN; u] = W_1 tanh(W_2 [d_1…d_K; r_1…r_K])    weight prediction: a score and a temperature, 1/T = sigmoid(u)
+    c_i        = W_3 tanh(W_4 [a_i; b_i])            distribution calibration: each neighbour by itself
+    s_NMT      = W_5 [t_1…t_8; a_1…a_K; b_1…b_K]
+    p_i        = softmax_i(-d_i / T + c_i)           λ = exp s_kNN / (exp s_kNN + exp s_NMT)
+    p(y)       = λ · Σ_i 1[y = v_i] p_i + (1-λ) · p_NMT(y)
+
+Each layer has a bias. Missing neighbours take no part in the softmax; as features they repeat the last found one.
+
+Training disturbs a row with probability α = exp(-step / 1000), in two ways, each drawn by itself: noise from N(0, σ²)
+is added to every key; and where no neighbour has the gold token, a pseudo neighbour with that token, its key the query
+plus noise, takes the place of the farthest.
+
+Where this differs from the paper and its code:
+- Distances are scaled (median d_K = 100), W_2 starts as Meta-k's first layer does, and T starts at a tenth of the
+  median d_K. Theirs starts at T = 2 with unscaled distances, where the nearest neighbour is nearly all that counts.
+- σ: theirs is 0.01 for one model of width 1024, a squared length of 0.1 against distances around a hundred. Here σ is
+  what gives that length in scaled distances, for any width.
+- What noise does to a distance is drawn directly: for e ~ N(0, σ²)^w, ‖k - q + e‖² is (√d + σz)² + σ²·χ²(w-1), z
+  being normal, the part of e along k - q. The same distribution, without fetching a key.
+- The confidence at a disturbed key is that at the key itself, and that of a pseudo neighbour is the model's at the
+  query: the noise is too small to matter, and projecting K keys a row onto the vocabulary would cost more than all the
+  rest.
+- a_i is the probability kept in the store, in 16 bits; logarithms are cut off below at 2^-24, its smallest number.
+- The counts treat token id 0 like any other.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from nearmt.metak import NeighborCache
+from nearmt.mixture import MixtureWeights, distinct_counts
+from nearmt.neighbors import NUM_TOP, EntryColumns, Neighbors, Retrieved, repeat_last
+from nearmt.relatives.network import Relative, distribution, weights_from_share
+
+CALIBRATION_UNITS = 4
+FADING_STEPS = 1000  # α falls to 1/e in so many steps
+NOISE_LENGTH = 1024 * 0.01**2  # expected squared length of the noise, in scaled distances
+_SMALLEST = 2.0**-24
+
+
+class Robust(Relative):
+    """The networks of distribution calibration and of weight prediction."""
+
+    name = "robust"
+
+    def __init__(
+        self, max_k: int, *, hidden: int = 32, distance_scale: float = 1.0, first_temperature: float = 10.0
+    ) -> None:
+        super().__init__(max_k, distance_scale)
+        self.hidden = hidden
+        first, last = nn.Linear(2 * max_k, hidden), nn.Linear(hidden, 2)
+        self.retrieval = nn.Sequential(first, nn.Tanh(), last)
+        self.calibration = nn.Sequential(nn.Linear(2, CALIBRATION_UNITS), nn.Tanh(), nn.Linear(CALIBRATION_UNITS, 1))
+        self.confidence = nn.Linear(NUM_TOP + 2 * max_k, 1)
+        with torch.no_grad():
+            nn.init.xavier_normal_(first.weight[:, :max_k], gain=0.01)
+            nn.init.xavier_normal_(first.weight[:, max_k:], gain=0.1)
+            last.bias[1] = -math.log(max(first_temperature - 1, 1e-3))  # sigmoid of it is 1/T
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings, "hidden": self.hidden}
+
+    def forward(self, retrieved: Retrieved) -> MixtureWeights:
+        neighbors = retrieved.neighbors
+        distances = neighbors.squared_distances * self.distance_scale  # (rows, K)
+        at_key = _log(repeat_last(retrieved.stored_probabilities, neighbors.found))
+        at_query = _log(repeat_last(retrieved.neighbor_probabilities, neighbors.found))
+        scores = self.retrieval(torch.cat([distances, distinct_counts(neighbors)], dim=1))
+        inverse_temperature = scores[:, 1:].sigmoid()
+        calibration = self.calibration(torch.stack([at_key, at_query], dim=2)).squeeze(2)
+        # Relative to the nearest, which changes no weight and keeps the numbers small.
+        votes = distribution((distances[:, :1] - distances) * inverse_temperature + calibration, neighbors)
+        model_score = self.confidence(torch.cat([_log(retrieved.top_probabilities), at_key, at_query], dim=1))
+        return weights_from_share(votes, scores[:, 0] - model_score.squeeze(1), neighbors)
+
+    def disturbed(self, cache: NeighborCache, columns: EntryColumns, step: int, rng: np.random.Generator) -> Retrieved:
+        """Noisy keys, and pseudo neighbours with the gold token; fewer of both as training goes on."""
+        retrieved = cache.retrieved(columns)
+        rate = math.exp(-step / FADING_STEPS)
+        near, width = cache.neighbors, cache.states.shape[1]
+        variance = NOISE_LENGTH / width / self.distance_scale
+        rows, is_noisy = len(cache), torch.from_numpy(rng.random(len(cache)) < rate).unsqueeze(1)
+        distances = torch.where(is_noisy, noisy(near.squared_distances, variance, width, rng), near.squared_distances)
+        has_gold = ((near.token_ids == cache.gold.unsqueeze(1)) & near.found).any(dim=1)
+        pseudo = torch.from_numpy(rng.random(rows) < rate) & ~has_gold
+        own = noisy(torch.zeros(rows, 1), variance, width, rng)
+        at_query = cache.gold_probability.unsqueeze(1)
+        return _sorted(
+            retrieved,
+            Neighbors(
+                _put_first(pseudo, own, distances),
+                _put_first(pseudo, cache.gold.unsqueeze(1), near.token_ids),
+                _put_first(pseudo, torch.full((rows, 1), -1), near.entry_ids),
+                _put_first(pseudo, torch.ones(rows, 1, dtype=torch.bool), near.found),
+            ),
+            _put_first(pseudo, at_query, retrieved.stored_probabilities),
+            _put_first(pseudo, at_query, retrieved.neighbor_probabilities),
+        )
+
+
+def _log(probabilities: torch.Tensor) -> torch.Tensor:
+    return probabilities.clamp_min(_SMALLEST).log()
+
+
+def noisy(squared_distances: torch.Tensor, variance: float, width: int, rng: np.random.Generator) -> torch.Tensor:
+    """The distances after noise of this variance was added to each of the `width` numbers of a key."""
+    shape = tuple(squared_distances.shape)
+    along = torch.from_numpy(rng.standard_normal(shape, np.float32)) * math.sqrt(variance)
+    across = torch.from_numpy(rng.chisquare(width - 1, shape)).float() * variance
+    return (squared_distances.clamp_min(0).sqrt() + along).square() + across
+
+
+def _put_first(rows: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """In some rows, by mask: `new`, (rows, 1), before all the others, and the last left out."""
+    return torch.where(rows.unsqueeze(1), torch.cat([new, old[:, :-1]], dim=1), old)
+
+
+def _sorted(retrieved: Retrieved, neighbors: Neighbors, stored: torch.Tensor, at_query: torch.Tensor) -> Retrieved:
+    """Disturbed neighbours in their new order, with the confidences that go with them. Their keys are not known."""
+    distances = torch.where(neighbors.found, neighbors.squared_distances, torch.inf)
+    order = distances.sort(dim=1, stable=True).indices
+    found = neighbors.found.gather(1, order)
+
+    def unknown() -> torch.Tensor:
+        raise NotImplementedError("a disturbed neighbour has no stored key")
+
+    return Retrieved(
+        Neighbors(
+            repeat_last(neighbors.squared_distances.gather(1, order), found),
+            neighbors.token_ids.gather(1, order),
+            neighbors.entry_ids.gather(1, order),
+            found,
+        ),
+        _states=lambda: retrieved.states,
+        _keys=unknown,
+        _stored_probabilities=lambda: stored.gather(1, order),
+        _neighbor_probabilities=lambda: at_query.gather(1, order),
+        _top_probabilities=lambda: retrieved.top_probabilities,
+    )
