@@ -7,7 +7,7 @@ import traceback
 import typer
 
 from nearmt import __version__
-from nearmt.cli import demo_command, paper_command, store_commands, text_commands
+from nearmt.cli import bench_command, demo_command, paper_command, store_commands, text_commands
 from nearmt.errors import NearMTError
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ store_commands.register(app)
 text_commands.register(app)
 demo_command.register(app)
 paper_command.register(app)
+bench_command.register(app)
 
 
 def main() -> None:

@@ -58,6 +58,16 @@ def names_of(listed: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in listed.split(","))
 
 
+def numbers_of(option: str, listed: str) -> tuple[int, ...]:
+    """Numbers with commas between."""
+    from nearmt.errors import SettingError
+
+    try:
+        return tuple(int(number) for number in names_of(listed))
+    except ValueError:
+        raise SettingError(f"{option} takes whole numbers with commas between, not {listed}") from None
+
+
 def set_threads(threads: int | None) -> None:
     """Use so many processor threads for the model and for the search."""
     if threads is not None:

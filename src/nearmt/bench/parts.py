@@ -1,0 +1,89 @@
+"""Where the time of adaptive decoding goes."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearmt.bench.systems import decoding
+from nearmt.bench.timing import Stopwatch
+from nearmt.decoder import Decoder
+from nearmt.mixture import Method, mix
+from nearmt.neighbors import Neighbors, Retrieved
+from nearmt.retriever import Retriever
+from nearmt.seq2seq import Seq2Seq
+
+
+def parts_of(
+    model: Seq2Seq,
+    retriever: Retriever,
+    method: Method,
+    sources: list[list[int]],
+    beam: int,
+    length: int,
+    rounds: int,
+) -> dict[str, float]:
+    """Seconds of encoder, decoder, projection, search, mixture and all the rest, the mean of the rounds."""
+    watch = Stopwatch()
+    timed = _TimedDecoder(model, retriever, method, beam, length, len(sources), watch)
+    timed.decode(sources)
+    watch.seconds.clear()
+    began = time.perf_counter()
+    with _watched(model, watch):
+        for _ in range(rounds):
+            timed.decode(sources)
+    total = time.perf_counter() - began
+    named = {name: seconds / rounds for name, seconds in watch.seconds.items()}
+    # The step of the decoder ends with the projection, which is counted by itself.
+    named["decoder"] = named.get("decoder", 0.0) - named.get("projection", 0.0)
+    return {**named, "beam search and the rest": total / rounds - sum(named.values())}
+
+
+@contextmanager
+def _watched(model: Seq2Seq, watch: Stopwatch) -> Iterator[None]:
+    """Encoder, decoder steps and projection of one model object under the watch."""
+    engine: Any = model._engine
+    begin, project = engine.start, engine.project
+
+    def start(*args: Any) -> Any:
+        session = begin(*args)
+        session.step = watch.timed("decoder", session.step)
+        return session
+
+    engine.start, engine.project = watch.timed("encoder", start), watch.timed("projection", project)
+    try:
+        yield
+    finally:
+        del engine.start, engine.project
+
+
+class _TimedDecoder(Decoder):
+    def __init__(
+        self,
+        model: Seq2Seq,
+        retriever: Retriever,
+        method: Method,
+        beam: int,
+        length: int,
+        batch: int,
+        watch: Stopwatch,
+    ) -> None:
+        super().__init__(model, retriever, method, decoding(beam, length, batch))
+        self._watch = watch
+
+    def _mixed_rows(
+        self, log_probs: torch.Tensor, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None
+    ) -> tuple[torch.Tensor, Neighbors]:
+        assert self.method is not None
+        assert self.retriever is not None
+        neighbors = self._watch.timed("search", self.retriever.search)(states, self.method.max_k, excluded)
+        return self._watch.timed("mixture", self._weighed)(log_probs, states, neighbors), neighbors
+
+    def _weighed(self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors) -> torch.Tensor:
+        assert self.method is not None
+        assert self.retriever is not None
+        weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever.snapshot))
+        return mix(log_probs, weights, neighbors.token_ids[:, : weights.neighbor_weights.shape[1]])

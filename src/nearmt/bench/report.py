@@ -1,0 +1,109 @@
+"""The measured numbers as tables for people."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nearmt.report import Table, line_chart
+
+_TITLES = {
+    "methods": "Methods, milliseconds a sentence (× base)",
+    "engines": "Engines, milliseconds a sentence (× ours)",
+    "original": "The original's way on our engine, milliseconds a sentence (× base)",
+    "parts": "Where the time of adaptive goes, milliseconds a batch",
+    "search": "One search, milliseconds",
+    "growth": "One search of 64 rows as the memory grows",
+}
+
+
+def tables(content: Mapping[str, Any]) -> list[tuple[str, Table]]:
+    """A heading and a table for everything that was measured."""
+    made = [("What was measured with", _about(content["about"]))]
+    for name, found in content["tables"].items():
+        if name in ("methods", "engines", "original"):
+            table = _by_batch(found)
+        elif name == "parts":
+            table = _parts(found)
+        elif name == "search":
+            table = _search(found)
+        else:
+            table = _growth(found)
+        made.append((_TITLES[name], table))
+    return made
+
+
+def growth_chart(content: Mapping[str, Any]) -> str | None:
+    """Milliseconds of a search by the number of entries."""
+    found = content["tables"].get("growth")
+    if not found:
+        return None
+    ticks = [f"{int(size):,}" for size in found]
+    return line_chart(ticks, {"search": [1000 * t["median"] for t in found.values()]}, "entries", "milliseconds")
+
+
+def as_markdown(content: Mapping[str, Any]) -> str:
+    """A document made of the tables."""
+    lines = [
+        "# Performance",
+        "",
+        "Made by `nearmt bench`; medians of interleaved rounds. Compare within a table only.",
+    ]
+    for heading, table in tables(content):
+        lines += ["", f"## {heading}", "", table.as_markdown()]
+    return "\n".join(lines) + "\n"
+
+
+def _about(about: Mapping[str, Any]) -> Table:
+    store, settings, model = about["store"], about["settings"], about["model"]
+    recall = store.get("recall") or {}
+    rows = [
+        ("model", f"width {model['width']}, {model['vocabulary']:,} tokens, engine {about['engine']}"),
+        ("decoding", f"beam {settings['beam']}, {settings['source_length']} → {settings['output_length']} tokens, "
+                     f"{about['threads']} threads"),
+        ("store", f"{store['entries']:,} entries, {settings['key_type']} keys, {store['index']}, "
+                  f"{store['num_probes']} lists probed, {store['reranked']} measured"),
+        ("bytes an entry", f"{store['disk_bytes_per_entry']:.0f} on disk, {store['index_bytes_per_entry']:.0f} of them "
+                           "index, which is held in memory too"),
+    ]  # fmt: skip
+    if recall:
+        rows.append(("recalled mass", f"{recall['mass']:.3f} ({recall['recall']:.3f} of the {recall['k']} nearest)"))
+    rows.append(("rounds", f"{settings['rounds']}, interleaved; python {about['python']}, torch {about['torch']}"))
+    return Table(("", ""), tuple(rows))
+
+
+def _by_batch(found: Mapping[str, Any]) -> Table:
+    batches = list(found)
+    rows = []
+    for name in found[batches[0]]:
+        cells = []
+        for batch in batches:
+            times = found[batch]
+            first = next(iter(times.values()))["median"]
+            ms = 1000 * times[name]["median"] / int(batch)
+            cells.append(f"{ms:.1f} (×{times[name]['median'] / first:.2f}, ±{times[name]['spread'] / 2:.0%})")
+        rows.append((name, *cells))
+    return Table(("", *(f"batch {batch}" for batch in batches)), tuple(rows))
+
+
+def _parts(found: Mapping[str, Any]) -> Table:
+    batches = list(found)
+    names = list(dict.fromkeys(name for parts in found.values() for name in parts))
+    rows = []
+    for name in names:
+        cells = []
+        for batch in batches:
+            seconds, total = found[batch].get(name, 0.0), sum(found[batch].values())
+            cells.append(f"{1000 * seconds:.1f} ({seconds / total:.0%})")
+        rows.append((name, *cells))
+    return Table(("", *(f"batch {batch}" for batch in batches)), tuple(rows))
+
+
+def _search(found: Mapping[str, Any]) -> Table:
+    sizes = list(next(iter(found.values())))
+    rows = [(f"{count} rows", *(f"{1000 * times[k]['median']:.2f}" for k in sizes)) for count, times in found.items()]
+    return Table(("", *sizes), tuple(rows))
+
+
+def _growth(found: Mapping[str, Any]) -> Table:
+    first = next(iter(found.values()))["median"]
+    rows = [(f"{int(size):,}", f"{1000 * t['median']:.2f}", f"×{t['median'] / first:.2f}") for size, t in found.items()]
+    return Table(("entries", "milliseconds", ""), tuple(rows))

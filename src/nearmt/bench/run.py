@@ -1,0 +1,223 @@
+"""The whole measurement: materials, then every table, each interleaved within itself."""
+
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nearmt.bench.materials import (
+    describe_store,
+    timing_model,
+    timing_sources,
+    timing_store,
+)
+from nearmt.bench.parts import parts_of
+from nearmt.bench.search import growth, search_by_k
+from nearmt.bench.systems import (
+    RealQueries,
+    Run,
+    ctranslate2,
+    generate,
+    original,
+    original_retriever,
+    ours,
+)
+from nearmt.bench.timing import Timing, interleaved
+from nearmt.builder import BuildSettings
+from nearmt.errors import SettingError
+from nearmt.metak import MetaK
+from nearmt.mixture import Method, Uniform, Vanilla
+from nearmt.progress import Progress, silent
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import Snapshot, build_lock, replace_file
+from nearmt.translator import open_finished
+
+TABLES = ("methods", "engines", "original", "parts", "search", "growth")
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What is measured. The defaults are those of the published table."""
+
+    entries: int = 4_000_000
+    batches: tuple[int, ...] = (1, 16, 32, 64)
+    k: tuple[int, ...] = (8, 16, 32)
+    beam: int = 4
+    source_length: int = 25
+    output_length: int = 30
+    rounds: int = 5
+    tables: tuple[str, ...] = TABLES
+    index: str | None = None
+    num_probes: int = BuildSettings.num_probes
+    reranked: int = BuildSettings.reranked
+    key_type: str = "float16"
+    engine: str = "auto"
+
+    def __post_init__(self) -> None:
+        unknown = set(self.tables) - set(TABLES)
+        if unknown:
+            raise SettingError(f"unknown table {', '.join(sorted(unknown))}: choose from {', '.join(TABLES)}")
+        for name in ("entries", "beam", "source_length", "output_length", "rounds"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be at least 1")
+        if not self.batches or not self.k or min(*self.batches, *self.k) < 1:
+            raise SettingError("batch sizes and k must be numbers above 0")
+
+
+def run_bench(
+    states: Path, out: Path, settings: BenchSettings, model: Path | None = None, progress: Progress = silent
+) -> dict[str, Any]:
+    """Measure with the states of a store; models and stores made for it stay in `out` and are used again."""
+    out = out.absolute()
+    source = open_finished(states.absolute())
+    with build_lock(out / "bench"):
+        folder = model or timing_model(out / "model")
+        bench = _Bench(folder, source, out, settings, progress)
+        results = {name: getattr(bench, name)() for name in settings.tables}
+        content = {"about": bench.about(), "tables": results}
+        replace_file(out / "bench.json", json.dumps(content, indent=1).encode())
+    return content
+
+
+class _Bench:
+    def __init__(self, folder: Path, source: Snapshot, out: Path, settings: BenchSettings, progress: Progress) -> None:
+        self.folder, self.out, self.settings, self.progress = folder, out, settings, progress
+        self.model = Seq2Seq.load(folder, engine=settings.engine)
+        build = BuildSettings(
+            key_type=settings.key_type,
+            index=settings.index,
+            num_probes=settings.num_probes,
+            reranked=settings.reranked,
+            max_k=max(settings.k),
+        )
+        name = f"timing-{self.model.width}-{settings.entries}-{settings.key_type}.store"
+        self.snapshot, self.queries = timing_store(out / name, self.model, source, settings.entries, build, progress)
+        self.retriever = RealQueries(self.snapshot, self.queries)
+
+    def about(self) -> dict[str, Any]:
+        index = self.snapshot.manifest.index or {}
+        return {
+            "settings": asdict(self.settings),
+            "threads": torch.get_num_threads(),
+            "machine": platform.machine(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "engine": self.model.engine,
+            "model": {"width": self.model.width, "vocabulary": self.model.vocabulary_size},
+            "store": {
+                **describe_store(self.snapshot),
+                "index": index.get("factory"),
+                "num_probes": index.get("num_probes"),
+                "reranked": index.get("reranked"),
+                "recall": index.get("recall"),
+            },
+        }
+
+    def _method(self, name: str, k: int) -> Method:
+        if name == "vanilla":
+            return Vanilla(k, 10.0, 0.5)
+        if name == "uniform":
+            return Uniform(k, 10.0)
+        return MetaK(k, 10.0).eval()
+
+    def _ours(self, method: Method | None) -> Run:
+        return ours(self.model, self.retriever, method, self.settings.beam, self.settings.output_length)
+
+    def _by_batch(self, runs: dict[str, Run], title: str) -> dict[str, Any]:
+        results = {}
+        total = len(self.settings.batches) * len(runs) * (self.settings.rounds + 1)
+        done = 0
+
+        def heard() -> None:
+            nonlocal done
+            done += 1
+            self.progress(title, done, total)
+
+        for batch in self.settings.batches:
+            sources = timing_sources(
+                batch, self.settings.source_length, self.model.vocabulary_size, self.model.eos_token_ids[0]
+            )
+            bound: dict[str, Callable[[], object]] = {name: _bind(run, sources) for name, run in runs.items()}
+            results[str(batch)] = _described(interleaved(bound, self.settings.rounds, on_run=heard))
+        return results
+
+    def methods(self) -> dict[str, Any]:
+        """The plain model and every method at every K."""
+        runs = {"base": self._ours(None)}
+        for k in self.settings.k:
+            for name in ("vanilla", "uniform", "adaptive"):
+                runs[f"{name}, K={k}"] = self._ours(self._method(name, k))
+        return self._by_batch(runs, "methods")
+
+    def engines(self) -> dict[str, Any]:
+        """The plain model on other engines, and adaptive beside them."""
+        beam, length = self.settings.beam, self.settings.output_length
+        plain = Seq2Seq.load(self.folder, engine="torch")
+        runs = {f"ours, {self.model.engine}": self._ours(None)}
+        runs[f"ours, {self.model.engine}, adaptive K={max(self.settings.k)}"] = self._ours(
+            self._method("adaptive", max(self.settings.k))
+        )
+        runs["ours, torch float32"] = ours(plain, None, None, beam, length)
+        runs["Hugging Face generate, float32"] = generate(self.folder, beam, length)
+        other = ctranslate2(
+            self.folder, self.out / "ctranslate2", beam, length, torch.get_num_threads(), self.model.vocabulary_size
+        )
+        if other is not None:
+            runs["CTranslate2, int8"] = other
+        return self._by_batch(runs, "engines")
+
+    def original(self) -> dict[str, Any]:
+        """The original's index and mixture on the same engine."""
+        k = max(self.settings.k)
+        method = MetaK(k, 10.0).eval()
+        total = len(self.snapshot)
+        retriever = original_retriever(
+            self.snapshot, self.queries, lambda done: self.progress("the original's index", done, total)
+        )
+        beam, length = self.settings.beam, self.settings.output_length
+        runs = {
+            "base": self._ours(None),
+            f"adaptive, K={k}": self._ours(method),
+            f"the original's way, K={k}": original(self.model, retriever, method, beam, length),
+        }
+        return self._by_batch(runs, "the original's way")
+
+    def parts(self) -> dict[str, Any]:
+        """Where the time goes."""
+        k = max(self.settings.k)
+        found = {}
+        for batch in self.settings.batches:
+            sources = timing_sources(
+                batch, self.settings.source_length, self.model.vocabulary_size, self.model.eos_token_ids[0]
+            )
+            found[str(batch)] = parts_of(
+                self.model, self.retriever, MetaK(k, 10.0).eval(), sources, self.settings.beam,
+                self.settings.output_length, self.settings.rounds,
+            )  # fmt: skip
+            self.progress("parts", len(found), len(self.settings.batches))
+        return found
+
+    def search(self) -> dict[str, Any]:
+        """One search by the number of rows and K."""
+        rows = [batch * self.settings.beam for batch in self.settings.batches]
+        return _nested(search_by_k(self.retriever, rows, self.settings.k, self.settings.rounds))
+
+    def growth(self) -> dict[str, Any]:
+        """One search of stores of growing size."""
+        return growth(self.snapshot, self.queries, max(self.settings.k), self.settings.rounds, self.progress)
+
+
+def _bind(run: Run, sources: list[list[int]]) -> Callable[[], object]:
+    return lambda: run(sources)
+
+
+def _described(timings: dict[str, Timing]) -> dict[str, Any]:
+    return {name: {"median": found.median, "spread": found.spread} for name, found in timings.items()}
+
+
+def _nested(found: dict[str, dict[str, Timing]]) -> dict[str, Any]:
+    return {outer: _described(inner) for outer, inner in found.items()}

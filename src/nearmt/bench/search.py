@@ -1,0 +1,66 @@
+"""The search by itself: by rows and K, and as the memory grows."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from nearmt.bench.timing import Timing, interleaved
+from nearmt.index import FaissIndex, build_index, choose_factory
+from nearmt.progress import Progress
+from nearmt.retriever import Retriever
+from nearmt.store import Snapshot
+
+_SMALLEST = 100_000
+_ROWS = 64
+
+
+def search_by_k(
+    retriever: Retriever, rows: Sequence[int], sizes: Sequence[int], rounds: int
+) -> dict[str, dict[str, Timing]]:
+    """Seconds of one search; rows → K → timing."""
+    states = {count: torch.zeros(count, retriever.snapshot.manifest.width) for count in rows}
+    results = {}
+    for count in rows:
+        runs = {f"K={k}": _searching(retriever, states[count], k) for k in sizes}
+        results[str(count)] = interleaved(runs, 4 * rounds, pause=0.0)
+    return results
+
+
+def _searching(retriever: Retriever, states: torch.Tensor, k: int) -> Callable[[], object]:
+    return lambda: retriever.search(states, k)
+
+
+def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progress: Progress) -> dict[str, Any]:
+    """Seconds of one search of the first 100,000 entries, then ever more, each with the index its size would get."""
+    sizes = []
+    size = _SMALLEST
+    while size < len(snapshot):
+        sizes.append(size)
+        size = int(size * 10**0.5)
+    sizes.append(len(snapshot))
+    runs: dict[str, Callable[[], object]] = {}
+    settings = snapshot.manifest.index or {}
+    for number, count in enumerate(sizes):
+        progress("growth", number, len(sizes))
+        part = _FirstEntries(snapshot, count)
+        factory = choose_factory(count, snapshot.manifest.width)
+        index: FaissIndex = build_index(part, factory, settings.get("num_probes", 32))
+        retriever = Retriever(part, index, settings.get("reranked"))
+        runs[str(count)] = _searching(retriever, queries[:_ROWS], k)
+    timings = interleaved(runs, 4 * rounds, pause=0.0)
+    progress("growth", len(sizes), len(sizes))
+    return {name: {"median": found.median, "spread": found.spread} for name, found in timings.items()}
+
+
+class _FirstEntries(Snapshot):
+    """A snapshot cut short."""
+
+    def __init__(self, whole: Snapshot, count: int) -> None:
+        self.folder, self.manifest = whole.folder, whole.manifest
+        self.keys, self.values = whole.keys[:count], whole.values[:count]
+        self.probabilities, self.positions = whole.probabilities[:count], whole.positions[:count]
+        self.sentences, self._texts = whole.sentences, whole._texts
+
+    def __len__(self) -> int:
+        return len(self.values)

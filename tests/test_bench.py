@@ -1,0 +1,101 @@
+"""The benchmark on a tiny random model and the toy store: every table is there, and distances are kept."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from nearmt.bench import BenchSettings, run_bench
+from nearmt.bench.materials import NUM_QUERIES, timing_states
+from nearmt.bench.report import as_markdown, growth_chart, tables
+from nearmt.bench.run import TABLES
+from nearmt.bench.timing import Stopwatch, interleaved
+from nearmt.cli.options import numbers_of
+from nearmt.errors import SettingError
+from nearmt.seq2seq.reference import save_random_marian
+
+SETTINGS = BenchSettings(
+    entries=40_000, batches=(1, 3), k=(2, 4), beam=2, source_length=6, output_length=5, rounds=1, index="IVF16,PQ32x4fs"
+)
+
+
+@pytest.fixture(scope="module")
+def measured(client, tmp_path_factory):
+    out = tmp_path_factory.mktemp("bench")
+    save_random_marian(out / "tiny", vocabulary=300, width=64, layers=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nearmt.bench.systems.ORIGINAL_INDEX", "IVF16,PQ8")
+        content = run_bench(client.store, out, SETTINGS, out / "tiny")
+    return out, content
+
+
+def test_every_table_is_measured_and_written(measured):
+    out, content = measured
+    assert set(content["tables"]) == set(TABLES)
+    assert set(content["tables"]["methods"]["3"]) == {
+        "base", *(f"{name}, K={k}" for k in (2, 4) for name in ("vanilla", "uniform", "adaptive"))
+    }  # fmt: skip
+    assert any("generate" in name for name in content["tables"]["engines"]["1"])
+    parts = content["tables"]["parts"]["3"]
+    assert {"encoder", "decoder", "projection", "search", "mixture"} < set(parts)
+    assert all(seconds > 0 for seconds in parts.values())
+    assert content["about"]["store"]["entries"] == 40_000
+    assert json.loads((out / "bench.json").read_text())["tables"].keys() == content["tables"].keys()
+    text = as_markdown(content)
+    for heading, table in tables(content):
+        assert f"## {heading}" in text
+        assert all(len(row) == len(table.headings) for row in table.rows)
+    assert growth_chart(content).startswith("<svg")
+
+
+def test_the_store_is_used_again(measured, client, monkeypatch):
+    out, _ = measured
+    monkeypatch.setattr("nearmt.bench.materials._fill", lambda *args: pytest.fail("made again"))
+    again = run_bench(client.store, out, BenchSettings(**{**vars(SETTINGS), "tables": ("search",)}), out / "tiny")
+    assert set(again["tables"]) == {"search"}
+
+
+def test_mapping_to_another_width_keeps_distances():
+    keys = np.random.default_rng(5).standard_normal((NUM_QUERIES, 16)).astype(np.float16)
+
+    class Source:
+        manifest = SimpleNamespace(width=16)
+
+        def __len__(self):
+            return len(keys)
+
+    source = Source()
+    source.keys = keys
+    queries, stored = list(timing_states(source, 32, 100))
+    assert (queries.shape, stored.shape) == ((NUM_QUERIES, 32), (100, 32))
+    lengths = np.sort((keys.astype(np.float32) ** 2).sum(axis=1))
+    np.testing.assert_allclose(np.sort((queries**2).sum(axis=1)), lengths, rtol=1e-3)
+    products = np.sort(queries @ queries[0]), np.sort(keys.astype(np.float32) @ keys[0].astype(np.float32))
+    np.testing.assert_allclose(*products, atol=1e-2)
+    with pytest.raises(SettingError, match="cannot be mapped"):
+        next(timing_states(source, 8, 100))
+
+
+def test_rounds_are_interleaved_and_the_first_only_warms_up():
+    order = []
+    found = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2, pause=0)
+    assert order == ["a", "b"] * 3
+    assert [len(timing.seconds) for timing in found.values()] == [2, 2]
+    assert found["a"].spread >= 0
+
+
+def test_a_stopwatch_adds_up_and_lets_errors_through():
+    watch = Stopwatch()
+    assert watch.timed("sum", sum)([1, 2]) == 3
+    with pytest.raises(ZeroDivisionError):
+        watch.timed("sum", lambda: 1 / 0)()
+    assert watch.seconds["sum"] > 0
+
+
+@pytest.mark.parametrize("bad", [{"tables": ("everything",)}, {"rounds": 0}, {"k": (0,)}, {"batches": ()}])
+def test_settings_that_make_no_sense_are_refused(bad):
+    with pytest.raises(SettingError):
+        BenchSettings(**bad)
+    with pytest.raises(SettingError, match="whole numbers"):
+        numbers_of("--k", "8,many")
