@@ -17,6 +17,7 @@ from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.errors import MissingExtraError, ModelError, SettingError
 from nearmt.seq2seq import Seq2Seq, int8
 from nearmt.seq2seq.int8 import layers, networks
+from nearmt.seq2seq.int8 import session as int8_session
 from nearmt.seq2seq.int8.layers import Layers, QuantizedRows, QuantizedWeights, quantize_weights
 
 SOURCES = ["die Tabelle ist gesperrt.", "der Hund", "das kleine Haus und ein Wort nicht rot.", "wir öffnen die Datei."]
@@ -105,8 +106,8 @@ def test_states_and_logits_are_close_to_float32(model: Seq2Seq, plain: Seq2Seq) 
 
 
 def test_states_are_ordinary_float32_tensors(model: Seq2Seq) -> None:
-    session = model.start_decoding(model.tokenize_sources(SOURCES[:1]))
-    output = session.step(torch.tensor([model.start_token_id]), torch.tensor([0]))
+    under_way = model.start_decoding(model.tokenize_sources(SOURCES[:1]))
+    output = under_way.step(torch.tensor([model.start_token_id]), torch.tensor([0]))
     for tensor in (forced_states(model), output.states, output.logits, model.project(output.states)):
         assert tensor.dtype == torch.float32
         tensor.add_(1.0)
@@ -183,6 +184,17 @@ def test_long_outputs_outgrow_the_first_slots(model: Seq2Seq) -> None:
         output = session.step(torch.full((2 * group,), inputs[step]), parents)
     last = whole.states[whole.positions == len(tokens) - 1].repeat_interleave(4, dim=0)
     torch.testing.assert_close(output.states, last, rtol=1e-3, atol=1e-3)
+
+
+def test_slots_given_up_change_no_translation(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = model.tokenize_sources(SOURCES)
+    decoder = Decoder(model, settings=DecodingSettings(BeamSettings(num_beams=5, num_hypotheses=3), length_extra=20))
+    expected = decoder.decode(sources)
+    monkeypatch.setattr(int8_session, "_MANY_SLOTS", 5)
+    monkeypatch.setattr(int8_session, "_MORE_SLOTS", 8)
+    assert [[h.token_ids for h in best] for best in decoder.decode(sources)] == [
+        [h.token_ids for h in best] for best in expected
+    ]
 
 
 def test_rows_out_of_order_are_refused(model: Seq2Seq) -> None:

@@ -1,6 +1,6 @@
 """Token ids to the rows that enter a stack of layers: the token's vector, scaled, and its position's."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,15 +15,14 @@ class Embedding:
     scale: float
 
     @classmethod
-    def of(cls, side: Any) -> "Embedding":
-        """The embedding of an encoder or decoder of transformers."""
-        table = side.embed_tokens
-        return cls(table.weight.detach().half(), _positions(side.embed_positions), _scale(side))
-
-    def shared_with(self, side: Any) -> "Embedding":
-        """The other side's embedding; equal vectors are not held twice."""
-        other = Embedding.of(side)
-        return replace(other, tokens=self.tokens) if torch.equal(self.tokens, other.tokens) else other
+    def of(cls, *sides: Any) -> "list[Embedding]":
+        """The embeddings of encoder and decoder; a table that they share stays one."""
+        tables = {side.embed_tokens.weight.data_ptr(): side.embed_tokens.weight for side in sides}
+        halves = {place: table.detach().half() for place, table in tables.items()}
+        return [
+            cls(halves[side.embed_tokens.weight.data_ptr()], _positions(side.embed_positions), _scale(side))
+            for side in sides
+        ]
 
     def __call__(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Vectors of ids (sentences, group) at positions that broadcast with them."""

@@ -26,8 +26,7 @@ class Int8Engine:
         )
         self.num_layers = len(decoder.layers)
         self.heads, self.head_width = shape.decoder_heads, shape.width // shape.decoder_heads
-        self.embed_sources = Embedding.of(encoder)
-        self.embed_targets = self.embed_sources.shared_with(decoder)
+        self.embed_sources, self.embed_targets = Embedding.of(encoder, decoder)
         self.encoder = build_encoder(model, shape)
         self.decoder = build_decoder(model, shape)
         self.projection = build_projection(projection)

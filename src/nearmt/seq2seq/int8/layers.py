@@ -51,8 +51,9 @@ def quantize_weights(*modules: nn.Linear) -> QuantizedWeights:
     biases = [torch.zeros(len(m.weight)) if m.bias is None else m.bias.detach().float() for m in modules]
     if weights.shape[1] % 2:
         raise ValueError(f"a layer of {weights.shape[1]} inputs, which is odd, is not supported")
+    sizes = weights.abs()
     # 127, because rounding can add half to each neighbour.
-    scales = weights.abs().view(len(weights), -1, 2).sum(dim=2).amax(dim=1).div_(127).add_(_SMALLEST)
+    scales = (sizes[:, ::2] + sizes[:, 1::2]).amax(dim=1).div_(127).add_(_SMALLEST)
     values = (weights / scales[:, None]).round_().to(torch.int8)
     return QuantizedWeights(values.t().contiguous().numpy(), scales.numpy(), torch.cat(biases).numpy())
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 HIDDEN = "hidden"
 _UNSEEN = -1.0e9  # added to the score of what must not be seen: its weight becomes exactly zero
 _MORE_SLOTS = 32
+_MANY_SLOTS = 256  # fewer are not sorted out, so that a sentence's sums never depend on the batch, not even in order
 
 
 class Int8Session:
@@ -31,7 +32,7 @@ class Int8Session:
         self._order = RowOrder(num_sentences, source_ids.device)
         # As many as sources, each (sentences, heads, slots, head width). Not one large tensor: the system takes large
         # blocks back as soon as they are free, and handing them out again costs more than copying.
-        self._cache = [self._new_slots(num_sentences, 1) for _ in self._sources]
+        self._cache = [torch.zeros(num_sentences, engine.heads, 1, engine.head_width) for _ in self._sources]
         self._num_slots = 0  # how many of them are in use
         self._past = torch.zeros(num_sentences, 0, dtype=torch.int64)  # (rows, steps) the slots of each row's past
 
@@ -50,7 +51,7 @@ class Int8Session:
         steps = self._past.shape[1]
         sentences = self.num_source_rows
         group = len(parents) // sentences
-        self._grow(group)
+        self._make_room(group)
         slots = self._cache[0].shape[2]
         mask = torch.full((sentences, 1, group, slots + group), _UNSEEN)
         own = torch.arange(slots, slots + group).repeat(sentences)  # each row sees itself and its past
@@ -84,18 +85,30 @@ class Int8Session:
         states, fresh = self._engine.decoder.run(inputs)
         return states, fresh.view(-1, sentences, fresh.shape[1], group, fresh.shape[3])
 
-    def _new_slots(self, sentences: int, slots: int) -> torch.Tensor:
-        return torch.zeros(sentences, self._engine.heads, slots, self._engine.head_width)
-
-    def _grow(self, group: int) -> None:
-        """Make room for the slots of this step."""
+    def _make_room(self, group: int) -> None:
+        """Have slots for this step. In a long cache, those that no hypothesis came from are given up."""
         used, slots = self._num_slots, self._cache[0].shape[2]
         if used + group <= slots:
             return
+        if used >= _MANY_SLOTS:
+            self._give_up_dead_slots()
+        more = max(group, _MORE_SLOTS, slots // 2)
         for number, cache in enumerate(self._cache):
-            larger = self._new_slots(len(cache), used + max(group, _MORE_SLOTS, slots // 2))
-            larger[:, :, :used] = cache[:, :, :used]
-            self._cache[number] = larger
+            self._cache[number] = torch.nn.functional.pad(cache[:, :, : self._num_slots], (0, 0, 0, more))
+
+    def _give_up_dead_slots(self) -> None:
+        """Bring the live slots of each sentence together, in their order."""
+        sentences, heads, slots, width = self._cache[0].shape
+        past = self._past.view(sentences, -1)
+        is_live = torch.zeros(sentences, slots, dtype=torch.bool).scatter_(1, past, True)
+        self._past = (is_live.cumsum(dim=1) - 1).gather(1, past).view_as(self._past)
+        self._num_slots = int(is_live.sum(dim=1).max())
+        kept = is_live.int().argsort(dim=1, descending=True, stable=True)[:, : self._num_slots]  # (sentences, kept)
+        firsts = torch.arange(sentences * heads).view(sentences, heads, 1) * slots
+        places = (firsts + kept[:, None]).flatten()
+        for number, cache in enumerate(self._cache):
+            rows = cache.view(-1, width).index_select(0, places)
+            self._cache[number] = rows.view(sentences, heads, -1, width)
 
     def _keep(self, kept: list[int]) -> None:
         """Drop the sentences that left; those behind them move up in place, the others stay where they are."""
