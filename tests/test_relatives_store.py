@@ -113,7 +113,9 @@ def test_damage_is_found_and_old_networks_go_with_the_second_training(trained, t
     before = Store(folder).snapshot()
     old = folder / before.manifest.adaptation["networks"]["robust"]
     Store(folder).train(client.dev, model=toy_model, settings=QUICK)
-    assert make_method(MethodRequest("robust"), before, Retriever(before)) is not None, "a reader still finds it"
+    assert make_method(MethodRequest("robust"), before, Retriever(before), "torch") is not None, (
+        "a reader still finds it"
+    )
     Store(folder).train(client.dev, model=toy_model, settings=replace(QUICK, methods=("robust",)))
     assert not old.exists()
     now = Manifest.load(folder).adaptation["networks"]
