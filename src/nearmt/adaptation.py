@@ -33,6 +33,7 @@ from nearmt.store import Manifest, Snapshot, now, replace_file, sha256_of, stora
 _DECODED = 5
 PAPER_VANILLA = {10.0: Vanilla(8, 10.0, 0.7), 100.0: Vanilla(16, 100.0, 0.8)}
 _RECALL_QUERIES = 256
+_PATIENCE = 60.0  # seconds to wait for another writer
 _PREFIXES = {"adaptive": "metak", "gate": "gate", **{name: name for name in RELATIVES}}  # of the networks' files
 Network = MetaK | Relative | Gate
 
@@ -234,11 +235,10 @@ def commit_adaptation(trained_on: Snapshot, networks: Mapping[str, Network], des
     The old networks' files stay until the next training: a reader may just be opening them.
     """
     folder = trained_on.folder
-    with write_lock(folder):
+    with write_lock(folder, wait=_PATIENCE):
         manifest = Manifest.load(folder)
-        seen = trained_on.manifest
-        if (manifest.created_at, manifest.segments, manifest.index) != (seen.created_at, seen.segments, seen.index):
-            raise StoreError(f"{folder} was changed while it was being trained: train again")
+        if manifest.created_at != trained_on.manifest.created_at:
+            raise StoreError(f"{folder} was built anew while it was being trained: train again")
         old = (manifest.adaptation or {}).get("files", {})
         version = manifest.version + 1
         names = {method: f"{_PREFIXES[method]}-{version:06d}.safetensors" for method in networks}
@@ -246,7 +246,8 @@ def commit_adaptation(trained_on: Snapshot, networks: Mapping[str, Network], des
             for method, name in names.items():
                 replace_file(folder / name, networks[method].to_bytes())
         files = {name: sha256_of(folder / name) for name in names.values()}
-        changed = manifest.changed(adaptation={**described, "networks": names, "files": files})
+        memory = {"sentences": int(trained_on.live_sentences.sum())}
+        changed = manifest.changed(adaptation={**described, "networks": names, "files": files, "memory": memory})
         changed.save(folder)
         for path in (path for prefix in _PREFIXES.values() for path in folder.glob(f"{prefix}-*.safetensors")):
             if path.name not in files and path.name not in old:

@@ -8,16 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nearmt.compatibility import check_model, model_description
 from nearmt.corpus import DropCounts, SentencePair, check_readable, read_pairs
 from nearmt.errors import CorpusError, SettingError, StoreError
-from nearmt.harvest import decode_segment
-from nearmt.index.faiss_index import build_index, check_factory, choose_factory, save_index
+from nearmt.indexing import IndexSettings, index_snapshot
+from nearmt.intake import Intake, Known, Pending
 from nearmt.progress import Progress, silent
-from nearmt.recall import held_out_states, measure_recall
-from nearmt.retriever import RERANKED, Retriever
+from nearmt.retriever import RERANKED
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import (
     KEY_TYPES,
@@ -25,16 +22,15 @@ from nearmt.store import (
     Languages,
     Manifest,
     Snapshot,
-    append_segment,
     fsync_folder,
-    pair_hash,
     sha256_of,
     storage_errors,
     write_lock,
 )
 
 _READ_PAIRS = 1024
-_RECALL_QUERIES = 512
+# What the tally of the intake calls each reason to store no new sentence. Of a duplicate the origin is kept.
+_DROPPED = {"unchanged": "duplicate", "duplicate": "duplicate", "replaced": "replaced", "too long": "too long"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +45,10 @@ class BuildSettings:
     reranked: int = RERANKED  # candidates whose distances are measured exactly; 0 keeps the index's own
     max_k: int = 32  # the K that recall is measured at
     keep_identical: bool = False
+
+    @property
+    def indexing(self) -> IndexSettings:
+        return IndexSettings(self.index, self.num_probes, self.reranked, self.max_k)
 
     def __post_init__(self) -> None:
         if self.key_type not in KEY_TYPES:
@@ -82,8 +82,7 @@ class Builder:
         Files are read once through before anything is decoded, so that a fault at the end of a large memory is known
         in seconds and not in hours, and the rest of the way can be told.
         """
-        if self.settings.index is not None:
-            check_factory(self.settings.index, self.model.width)
+        self.settings.indexing.check(self.model.width)
         described = describe_inputs(inputs)
         is_stream = any(item["name"] == "-" for item in described)
         num_pairs = None if is_stream else self._count(inputs, format)
@@ -122,8 +121,7 @@ class Builder:
 
     def check_resumable(self, inputs: Sequence[str | Path], format: str | None = None) -> None:
         """Refuse to go on with another memory, model, way of reading or kind of key."""
-        if self.settings.index is not None:
-            check_factory(self.settings.index, self.model.width)
+        self.settings.indexing.check(self.model.width)
         manifest = Manifest.load(self.folder)
         check_model(manifest, self.model, self.folder)
         if manifest.model["engine"] != self.model.engine:
@@ -156,20 +154,15 @@ class Builder:
             for _ in itertools.islice(pairs, pairs_read):
                 pass
             own = Counter(manifest.build.dropped)
-            known = np.sort(Snapshot(self.folder, manifest).sentences["pair_hash"])
-            for segment in self._segments(pairs, known, own):
-                pairs_read += segment.pairs_read
-                if segment.pairs:
-                    data = decode_segment(
-                        self.model,
-                        segment.pairs,
-                        segment.sources,
-                        segment.targets,
-                        key_type=self.settings.key_type,
-                        batch_tokens=self.settings.batch_tokens,
-                    )
-                    appended = append_segment(self.folder, manifest, data)
-                    manifest = replace(manifest, segments=(*manifest.segments, appended))
+            known = Known(Snapshot(self.folder, manifest))
+            intake = Intake(self.model, self.settings.batch_tokens)
+            for pending in intake.segments(pairs, known, Pending.behind(manifest), self.settings.segment_entries):
+                pairs_read += pending.pairs_read
+                for reason, count in pending.tally.items():
+                    if reason in _DROPPED:
+                        own[_DROPPED[reason]] += count
+                if not pending.is_empty:
+                    manifest = intake.append(self.folder, manifest, pending)
                 progress = replace(manifest.build, pairs_read=pairs_read, dropped=dict(own))
                 manifest = manifest.changed(build=progress)
                 manifest.save(self.folder)
@@ -183,84 +176,19 @@ class Builder:
             manifest.save(self.folder)
             return manifest
 
-    def _segments(
-        self, pairs: Iterator[SentencePair], known: np.ndarray, drops: Counter[str]
-    ) -> "Iterator[_PendingSegment]":
-        """Tokenised pairs in pieces of about `segment_entries` target tokens, duplicates and over-long ones gone."""
-        pending = _PendingSegment([], [], [], 0)
-        num_entries = 0
-        recent: set[int] = set()
-        while chunk := list(itertools.islice(pairs, _READ_PAIRS)):
-            sources = self.model.tokenize_sources([pair.source for pair in chunk])
-            targets = self.model.tokenize_targets([pair.target for pair in chunk])
-            for pair, source, target in zip(chunk, sources, targets, strict=True):
-                pending.pairs_read += 1
-                code = pair_hash(pair)
-                if code in recent or _contains(known, code):
-                    drops["duplicate"] += 1
-                elif not self._fits(source, target):
-                    drops["too long"] += 1
-                else:
-                    recent.add(code)
-                    pending.add(pair, source, target)
-                    num_entries += len(target)
-                    if num_entries >= self.settings.segment_entries:
-                        yield pending
-                        known = np.union1d(known, np.fromiter(recent, np.uint64, len(recent)))
-                        pending, num_entries, recent = _PendingSegment([], [], [], 0), 0, set()
-        if pending.pairs_read:
-            yield pending
-
-    def _fits(self, source: list[int], target: list[int]) -> bool:
-        room = self.model.max_target_tokens - len(self.model.forced_prefix)
-        return len(source) <= self.model.max_source_tokens and len(target) <= room
-
     def build_index(self) -> Manifest:
         """Index the stored keys, measure what the index misses, and commit both."""
         with write_lock(self.folder):
             manifest = Manifest.load(self.folder)
-            snapshot = Snapshot(self.folder, manifest)
-            factory = self.settings.index or choose_factory(len(snapshot), manifest.width)
-            asked = (factory, self.settings.num_probes, self.settings.reranked)
+            settings = self.settings.indexing
             there = manifest.index or {}
+            asked = (settings.factory_for(manifest.num_entries, manifest.width), settings.num_probes, settings.reranked)
             if asked == (there.get("factory"), there.get("num_probes"), there.get("reranked")):
                 return manifest
-            total = len(snapshot)
-            self.progress("indexing", 0, total)
-            index = build_index(
-                snapshot, factory, self.settings.num_probes, lambda done: self.progress("indexing", done, total)
-            )
-            with storage_errors(self.folder):
-                path = self.folder / f"index-{manifest.version + 1:06d}.faiss"
-                description = {**save_index(index, path), "reranked": self.settings.reranked}
-            del index  # its lists have grown by doubling; read back they are as large as they need to be
-            indexed = Snapshot(self.folder, replace(manifest, index=description))
-            states, excluded = held_out_states(snapshot, _RECALL_QUERIES)
-            retriever = Retriever(indexed)
-            recall = measure_recall(retriever, states, excluded, min(self.settings.max_k, total))
-            manifest = manifest.changed(index={**description, "recall": recall.as_dict()}, adaptation=None)
+            index = index_snapshot(Snapshot(self.folder, manifest), settings, self.progress)
+            manifest = manifest.changed(index=index, adaptation=None)
             manifest.save(self.folder)
             return manifest
-
-
-@dataclass
-class _PendingSegment:
-    """What the next commit will hold, and how many pairs were read for it."""
-
-    pairs: list[SentencePair]
-    sources: list[list[int]]
-    targets: list[list[int]]
-    pairs_read: int
-
-    def add(self, pair: SentencePair, source: list[int], target: list[int]) -> None:
-        self.pairs.append(pair)
-        self.sources.append(source)
-        self.targets.append(target)
-
-
-def _contains(ordered: np.ndarray, value: int) -> bool:
-    at = int(np.searchsorted(ordered, np.uint64(value)))
-    return at < len(ordered) and int(ordered[at]) == value
 
 
 def _names(inputs: Sequence[dict[str, Any]]) -> str:

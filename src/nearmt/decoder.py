@@ -11,7 +11,7 @@ from nearmt.errors import SettingError
 from nearmt.gate import Gate, LastAsked
 from nearmt.mixture import Method, mix
 from nearmt.neighbors import Neighbors, Retrieved
-from nearmt.retriever import Retriever
+from nearmt.retriever import AnyRetriever
 from nearmt.seq2seq import Seq2Seq
 
 
@@ -35,7 +35,7 @@ class Decoder:
     def __init__(
         self,
         model: Seq2Seq,
-        retriever: Retriever | None = None,
+        retriever: AnyRetriever | None = None,
         method: Method | None = None,
         settings: DecodingSettings | None = None,
         gate: Gate | None = None,
@@ -143,7 +143,7 @@ class Decoder:
         assert self.method is not None
         assert self.retriever is not None
         neighbors = self.retriever.search(states, self.method.max_k, excluded)
-        retrieved = Retrieved.at(states, log_probs, neighbors, self.retriever.snapshot)
+        retrieved = Retrieved.at(states, log_probs, neighbors, self.retriever)
         weights = self.method.weigh(retrieved)
         token_ids = neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
         # Searching and weighing are done on the processor, wherever the model is.

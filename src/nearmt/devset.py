@@ -44,8 +44,9 @@ def dev_from_pairs(model: Seq2Seq, snapshot: Snapshot, pairs: Sequence[SentenceP
 
 def dev_from_memory(model: Seq2Seq, snapshot: Snapshot, seed: int = 1) -> DevSet:
     """Sentences of the memory itself, each searched without itself and whatever shares its source or target."""
-    count = min(MAX_MEMORY_SENTENCES, len(snapshot.sentences))
-    chosen = sorted(random.Random(seed).sample(range(len(snapshot.sentences)), count))
+    alive = snapshot.live_sentence_ids.tolist()
+    count = min(MAX_MEMORY_SENTENCES, len(alive))
+    chosen = sorted(random.Random(seed).sample(alive, count))
     pairs = [snapshot.text(i) for i in chosen]
     lookup = TextLookup(snapshot)
     excluded = [lookup.same_source_or_target(pair) for pair in pairs]

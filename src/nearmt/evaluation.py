@@ -51,7 +51,7 @@ def evaluate(
     model, snapshot = translator.model, translator.snapshot
     if snapshot.manifest.adaptation is None and set(methods) != {"base"}:
         raise SettingError(f"{snapshot.folder} is not trained: run nearmt train {snapshot.folder}")
-    retriever = translator.retriever
+    retriever = translator.readers[0].retriever
     made = {
         name: make_method(MethodRequest("adaptive" if name == GATED else name), snapshot, retriever, model.engine)
         for name in methods

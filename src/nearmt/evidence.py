@@ -12,7 +12,7 @@ from nearmt.decoder import Decoder
 from nearmt.gate import asked_along
 from nearmt.mixture import mix
 from nearmt.neighbors import Retrieved
-from nearmt.retriever import Retriever
+from nearmt.retriever import AnyRetriever
 from nearmt.seq2seq import Seq2Seq
 
 _FIRST_CHOICES = 5
@@ -31,6 +31,7 @@ class NeighborEvidence:
     position: int  # of the token in the segment's target, counted in tokens
     entry_id: int
     sentence_id: int
+    store: str  # the folder that it is in
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def explain_tokens(
         near = decoder.retriever.search(forced.states, decoder.method.max_k)
         if decoder.gate is not None:
             near = near.only_at(asked_along(decoder.gate, forced.states.cpu(), own, near.squared_distances[:, 0]))
-        weights = decoder.method.weigh(Retrieved.at(forced.states, own, near, decoder.retriever.snapshot))
+        weights = decoder.method.weigh(Retrieved.at(forced.states, own, near, decoder.retriever))
         near = near.nearest(weights.neighbor_weights.shape[1])
         probability = mix(own.clone(), weights, near.token_ids).gather(1, gold).squeeze(1).exp()
         shares = weights.nmt_share.tolist()
@@ -118,19 +119,20 @@ def token_spans(model: Seq2Seq, token_ids: Sequence[int]) -> list[tuple[int, int
 
 
 def _neighbor(
-    retriever: Retriever, text: str, token_id: int, entry_id: int, distance: float, weight: float
+    retriever: AnyRetriever, text: str, token_id: int, entry_id: int, distance: float, weight: float
 ) -> NeighborEvidence:
-    snapshot = retriever.snapshot
-    sentence_id = int(snapshot.sentence_ids_of(entry_id))
+    snapshot, stored_id = retriever.stored_at(entry_id)
+    sentence_id = int(snapshot.sentence_ids_of(stored_id))
     return NeighborEvidence(
         token=text,
         token_id=token_id,
         squared_distance=distance,
         weight=weight,
         segment=snapshot.text(sentence_id),
-        position=int(snapshot.positions[entry_id]),
-        entry_id=entry_id,
+        position=int(snapshot.positions[stored_id]),
+        entry_id=stored_id,
         sentence_id=sentence_id,
+        store=str(snapshot.folder),
     )
 
 

@@ -208,7 +208,7 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
         "model": manifest.model,
         "keys": manifest.key_type,
         "bytes": {"data": sum(sizes.values()), "index": (manifest.index or {}).get("bytes", 0)},
-        "segments": len(manifest.segments),
+        "segments": manifest.extent.segments,
         "built_from": manifest.build.inputs,
         "dropped": manifest.build.dropped,
         "index": manifest.index,

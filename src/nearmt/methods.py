@@ -30,6 +30,13 @@ def retrieval_signature(retriever: Retriever, engine: str) -> dict[str, Any]:
     }
 
 
+def _is_like(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether the same distances come out. Those measured on the keys do not depend on the index."""
+    if all(signature["index"] == "Flat" or signature["reranked"] for signature in (one, other)):
+        return all(one[part] == other[part] for part in ("keys", "engine"))
+    return one == other
+
+
 def describe_method(method: Method | None) -> dict[str, Any]:
     """The numbers that a method's result depends on."""
     if method is None:
@@ -69,7 +76,7 @@ def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever, engine
         raise SettingError(
             f"{folder} has no trained {name} network: run nearmt train {folder}{_methods_option(networks, name)}"
         )
-    if learned["retrieval"] != retrieval_signature(retriever, engine):
+    if not _is_like(learned["retrieval"], retrieval_signature(retriever, engine)):
         raise StoreMismatchError(
             f"{folder}: {'Meta-k' if name == 'adaptive' else name} was trained with {learned['retrieval']} and the "
             f"store now searches with {retrieval_signature(retriever, engine)}: "

@@ -79,13 +79,11 @@ def top_probabilities(log_probs: torch.Tensor) -> torch.Tensor:
 
 
 class EntryColumns(Protocol):
-    """What is stored of each entry beside its value; a `Snapshot` is one."""
+    """What is stored of each entry beside its value: of the entries given, 0 for missing ones (-1)."""
 
-    @property
-    def keys(self) -> np.ndarray: ...  # (entries, width)
+    def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor: ...  # (…, width) float32
 
-    @property
-    def probabilities(self) -> np.ndarray: ...  # (entries,) the model's own probability of the value
+    def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor: ...  # (…) the model's own, of the value
 
 
 def entries_of(column: np.ndarray, entry_ids: torch.Tensor) -> torch.Tensor:
@@ -121,8 +119,8 @@ class Retrieved:
         return cls(
             neighbors,
             _states=lambda: states.detach().to("cpu", torch.float32),
-            _keys=lambda: entries_of(columns.keys, neighbors.entry_ids),
-            _stored_probabilities=lambda: entries_of(columns.probabilities, neighbors.entry_ids),
+            _keys=lambda: columns.keys_of(neighbors.entry_ids),
+            _stored_probabilities=lambda: columns.probabilities_of(neighbors.entry_ids),
             _neighbor_probabilities=lambda: (
                 log_probs.gather(1, neighbors.token_ids.to(log_probs.device)).exp().to("cpu", torch.float32)
             ),

@@ -32,11 +32,12 @@ class Recall:
 def held_out_states(snapshot: Snapshot, num_queries: int, seed: int = 1) -> tuple[torch.Tensor, list[np.ndarray]]:
     """States of the memory's own sentences, and for each the sentences to leave out: itself and its doubles."""
     rng = np.random.default_rng(seed)
-    entry_ids = np.sort(rng.choice(len(snapshot), min(num_queries, len(snapshot)), replace=False))
+    alive = np.flatnonzero(snapshot.entry_mask(snapshot.live_sentences))
+    entry_ids = np.sort(rng.choice(alive, min(num_queries, len(alive)), replace=False))
     lookup = TextLookup(snapshot)
     sentences = snapshot.sentence_ids_of(entry_ids)
     doubles = {int(s): lookup.same_source_or_target(snapshot.text(int(s))) for s in np.unique(sentences)}
-    return torch.from_numpy(snapshot.keys[entry_ids].astype(np.float32)), [doubles[int(s)] for s in sentences]
+    return torch.from_numpy(snapshot.float_keys(entry_ids)), [doubles[int(s)] for s in sentences]
 
 
 def measure_recall(

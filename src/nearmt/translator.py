@@ -1,9 +1,12 @@
 """The façade: text in, translations with their evidence out."""
 
+import copy
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from nearmt.beam import Hypothesis
 from nearmt.builder import partial_folder
@@ -12,12 +15,13 @@ from nearmt.corpus import normalise_space
 from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.errors import ModelError, SettingError, StoreError
 from nearmt.evidence import TokenEvidence, explain_tokens
+from nearmt.gate import Gate
 from nearmt.metak import MetaK
 from nearmt.methods import MethodRequest, make_gate, make_method
 from nearmt.mixture import Method
-from nearmt.retriever import Retriever
+from nearmt.retriever import AnyRetriever, MergedRetriever, Reader, Retriever
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Manifest, Snapshot
+from nearmt.store import Filter, Manifest, Snapshot
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,9 @@ class Translation:
 
 
 class Translator:
-    """Translates with one store and the model it belongs to.
+    """Translates with one store, or several of one model, and sees what is added to them or taken away.
 
+    Meta-k, temperature and the like are the first store's.
     `method` is "adaptive", "vanilla", "uniform", "kernel", "robust" or "base", or a method made elsewhere; k,
     temperature and share default to what the store learned. `gate` is "off", "auto" or a threshold: where it foretells
     no gain adaptive does not search. The model is found by the name in the store unless one is given, and run by the
@@ -47,7 +52,7 @@ class Translator:
 
     def __init__(
         self,
-        store: str | Path,
+        store: str | Path | Sequence[str | Path],
         *,
         model: Seq2Seq | str | Path | None = None,
         method: str | Method = "adaptive",
@@ -55,35 +60,81 @@ class Translator:
         temperature: float | None = None,
         knn_share: float | None = None,
         gate: str | float = "off",
+        filter: Filter | None = None,
         decoding: DecodingSettings | None = None,
         device: str = "cpu",
         offline: bool = False,
         engine: str | None = None,
     ) -> None:
-        self.snapshot = open_finished(Path(store).absolute())
+        folders = [Path(folder).absolute() for folder in ([store] if isinstance(store, str | Path) else store)]
+        if not folders:
+            raise SettingError("a translator needs at least one store")
+        manifests = [open_finished(folder).manifest for folder in folders]
         if not isinstance(model, Seq2Seq):
-            model = load_model(self.snapshot.manifest, model, device, offline, engine)
+            model = load_model(manifests[0], model, device, offline, engine)
         self.model = model
-        check_model(self.snapshot.manifest, self.model, self.snapshot.folder)
-        check_values(self.snapshot, self.model)
-        self.retriever = Retriever(self.snapshot)
+        for folder, manifest in zip(folders, manifests, strict=True):
+            check_model(manifest, model, folder)
+        self.readers = [Reader(folder) for folder in folders]
+        for reader in self.readers:
+            check_values(reader.snapshot, model)
         self.decoding = decoding or DecodingSettings()
-        self.method: Method | None
-        if isinstance(method, str):
-            request = MethodRequest(method, k, temperature, knn_share)
-            self.method = make_method(request, self.snapshot, self.retriever, self.model.engine)
-        elif (k, temperature, knn_share) != (None, None, None):
+        self.filter = filter or Filter()
+        self._request = MethodRequest(method, k, temperature, knn_share) if isinstance(method, str) else None
+        if self._request is None and (k, temperature, knn_share) != (None, None, None):
             raise SettingError("k, temperature and share belong to a method asked for by name")
-        else:
-            self.method = method
-        self.gate = make_gate(gate, self.snapshot)
-        if self.gate is not None and not isinstance(self.method, MetaK):
-            raise SettingError("a gate goes with the method adaptive, whose gains it has learned")
-        self._decoder = self.decoder(self.method)
+        self.method: Method | None = None if isinstance(method, str) else method
+        self._gate_request = gate
+        self.gate: Gate | None = None
+        self._lock = threading.Lock()
+        self._seen: list[Retriever] = []
+        self._learned: dict[str, Any] | None = None
+        self._assemble()
 
     def __repr__(self) -> str:
         name = self.method.name if self.method else "base"
         return f"Translator({str(self.snapshot.folder)!r}, {self.model.identity.name!r}, method={name!r})"
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The first store as it was last looked at."""
+        return self._seen[0].snapshot
+
+    def _assemble(self) -> None:
+        """Put together what depends on the stores as they are now."""
+        seen = [reader.retriever for reader in self.readers]
+        for at, retriever in enumerate(seen):
+            if self._seen and retriever.snapshot.manifest.created_at != self._seen[at].snapshot.manifest.created_at:
+                check_model(retriever.snapshot.manifest, self.model, retriever.snapshot.folder)  # it was built anew
+        first, learned = seen[0], seen[0].snapshot.manifest.adaptation
+        if not self._seen or learned != self._learned:
+            if self._request is not None:
+                self.method = make_method(self._request, first.snapshot, first, self.model.engine)
+            self.gate = make_gate(self._gate_request, first.snapshot)
+            if self.gate is not None and not isinstance(self.method, MetaK):
+                raise SettingError("a gate goes with the method adaptive, whose gains it has learned")
+        self._seen, self._learned = seen, learned
+        parts = [retriever.filtered(self.filter) for retriever in seen]
+        self.retriever: AnyRetriever = parts[0] if len(parts) == 1 else MergedRetriever(parts)
+        self._decoder = self.decoder(self.method)
+
+    def refresh(self) -> bool:
+        """See what was committed since; every translation begins with it."""
+        with self._lock:
+            for reader in self.readers:
+                reader.refresh()
+            has_changed = any(a is not b.retriever for a, b in zip(self._seen, self.readers, strict=True))
+            if has_changed:
+                self._assemble()
+            return has_changed
+
+    def filtered(self, filter: Filter) -> "Translator":
+        """A translator with the same model, stores and method that uses a part of the memory."""
+        other = copy.copy(self)
+        other._lock = threading.Lock()
+        other.filter = filter
+        other._assemble()
+        return other
 
     def decoder(self, method: Method | None) -> Decoder:
         """A decoder over the same model and store with another method; None is the plain model."""
@@ -99,14 +150,16 @@ class Translator:
         """
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts, not one string")
+        self.refresh()
+        decoder = self._decoder
         pieces = [self._pieces(text) for text in texts]
         flat = [piece for parts in pieces for piece in parts]
         sources = self.model.tokenize_sources(flat)
-        hypotheses = self._decoder.decode(sources, on_done=on_done) if flat else []
+        hypotheses = decoder.decode(sources, on_done=on_done) if flat else []
         results, at = [], 0
         for text, parts in zip(texts, pieces, strict=True):
             end = at + len(parts)
-            results.append(self._result(text, sources[at:end], hypotheses[at:end]))
+            results.append(self._result(decoder, text, sources[at:end], hypotheses[at:end]))
             at = end
         return results
 
@@ -127,14 +180,13 @@ class Translator:
         return self._pieces(text[:middle]) + self._pieces(text[middle:])
 
     def _result(
-        self, text: str, sources: Sequence[Sequence[int]], hypotheses: Sequence[list[Hypothesis]]
+        self, decoder: Decoder, text: str, sources: Sequence[Sequence[int]], hypotheses: Sequence[list[Hypothesis]]
     ) -> Translation:
         if not hypotheses:
             return Translation(text, "", 0.0, ())
         best = [found[0] for found in hypotheses]
         outputs = self.model.detokenize([hypothesis.token_ids for hypothesis in best])
         others = hypotheses[0][1:] if len(hypotheses) == 1 else []
-        decoder = self._decoder
         other_texts = self.model.detokenize([hypothesis.token_ids for hypothesis in others]) if others else []
         return Translation(
             source=text,

@@ -95,7 +95,7 @@ def _fill(
             np.full(count, 0.5, np.float16),
             np.zeros(count, np.uint16),
         )
-        manifest = manifest.changed(segments=(*manifest.segments, append_segment(folder, manifest, data)))
+        manifest = append_segment(folder, manifest, data).changed()
         on_progress(manifest.num_entries)
     build = manifest.build
     return manifest.changed(build=BuildProgress(build.inputs, is_complete=True))

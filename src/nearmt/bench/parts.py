@@ -85,5 +85,5 @@ class _TimedDecoder(Decoder):
     def _weighed(self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors) -> torch.Tensor:
         assert self.method is not None
         assert self.retriever is not None
-        weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever.snapshot))
+        weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever))
         return mix(log_probs, weights, neighbors.token_ids[:, : weights.neighbor_weights.shape[1]])

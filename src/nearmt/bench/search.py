@@ -60,7 +60,7 @@ class _FirstEntries(Snapshot):
         self.folder, self.manifest = whole.folder, whole.manifest
         self.keys, self.values = whole.keys[:count], whole.values[:count]
         self.probabilities, self.positions = whole.probabilities[:count], whole.positions[:count]
-        self.sentences, self._texts = whole.sentences, whole._texts
+        self.sentences, self.units, self.removals = whole.sentences, whole.units, whole.removals
 
     def __len__(self) -> int:
         return len(self.values)

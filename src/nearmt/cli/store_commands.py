@@ -182,7 +182,7 @@ def verify(store: StorePath, as_json: AsJson = False, quiet: Quiet = False) -> N
     from nearmt.store import Manifest
     from nearmt.store import verify as verify_store
 
-    total = len(Manifest.load(store).segments)
+    total = Manifest.load(store).extent.segments
     with reporting(quiet) as progress:
         report = verify_store(store, lambda number: progress("verifying", number, total))
     if as_json:

@@ -118,7 +118,7 @@ def _curve(
     progress: Progress,
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
     """BLEU by K for the three methods, and how many neighbours Meta-k believes on dev."""
-    model, snapshot, retriever = translator.model, translator.snapshot, translator.retriever
+    model, snapshot, retriever = translator.model, translator.snapshot, translator.readers[0].retriever
     learned = snapshot.manifest.adaptation or {}
     loaded = load_pairs(materials.dev, snapshot.manifest.languages)
     cache = collect_cache(

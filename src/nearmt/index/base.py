@@ -1,8 +1,29 @@
 """What nearmt asks of a search engine."""
 
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+
+
+class Allowed:
+    """Which entries may be found: a mask over the entries 0 … n - 1. Later ones may not."""
+
+    def __init__(self, mask: np.ndarray) -> None:
+        self.mask = mask
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+    @cached_property
+    def share(self) -> float:
+        """The part of the entries that may be found."""
+        return float(self.mask.mean()) if len(self.mask) else 1.0
+
+    @cached_property
+    def bits(self) -> np.ndarray:
+        """One bit an entry, the first in the lowest."""
+        return np.packbits(self.mask, bitorder="little")
 
 
 class Index(Protocol):
@@ -18,6 +39,6 @@ class Index(Protocol):
         """Whether every true neighbour is among the candidates."""
         ...
 
-    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, queries: np.ndarray, k: int, allowed: Allowed | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(rows, k) squared distances, perhaps approximate, and entry ids, -1 where there are none."""
         ...

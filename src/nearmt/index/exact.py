@@ -3,6 +3,7 @@
 import faiss
 import numpy as np
 
+from nearmt.index.base import Allowed
 from nearmt.store import Snapshot
 
 _PIECE = 16_384
@@ -20,13 +21,18 @@ class StreamedIndex:
     def num_entries(self) -> int:
         return len(self._snapshot)
 
-    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, queries: np.ndarray, k: int, allowed: Allowed | None = None) -> tuple[np.ndarray, np.ndarray]:
         best = np.full((len(queries), k), np.inf, np.float32)
         ids = np.full((len(queries), k), -1, np.int64)
         for start in range(0, self.num_entries, _PIECE):
-            piece = np.ascontiguousarray(self._snapshot.keys[start : start + _PIECE], np.float32)
+            entries = np.arange(start, min(start + _PIECE, self.num_entries))
+            if allowed is not None:
+                entries = entries[allowed.mask[entries]]
+            if not len(entries):
+                continue
+            piece = self._snapshot.float_keys(entries)
             distances, found = faiss.knn(np.ascontiguousarray(queries, np.float32), piece, min(k, len(piece)))
-            best, ids = np.hstack([best, distances]), np.hstack([ids, np.where(found < 0, -1, found + start)])
+            best, ids = np.hstack([best, distances]), np.hstack([ids, np.where(found < 0, -1, entries[found])])
             nearest = np.argsort(best, axis=1, kind="stable")[:, :k]
             best, ids = np.take_along_axis(best, nearest, 1), np.take_along_axis(ids, nearest, 1)
         return best, ids

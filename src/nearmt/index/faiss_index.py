@@ -1,6 +1,7 @@
 """The index that needs no server: faiss, exact for small stores, inverted lists of compressed keys above."""
 
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import faiss
 import numpy as np
 
 from nearmt.errors import SettingError, StoreDamagedError
+from nearmt.index.base import Allowed
+from nearmt.index.selection import search_parameters
 from nearmt.store import Snapshot, sha256_of
 
 EXACT_UP_TO = 30_000
@@ -36,7 +39,7 @@ class FaissIndex:
 
     def __init__(self, index: Any, factory: str, num_probes: int) -> None:
         self._index, self.factory, self.num_probes = index, factory, num_probes
-        self._parameters = None
+        self.lock = threading.Lock()  # faiss must not be searched while it grows
         inverted = faiss.try_extract_index_ivf(index)
         if inverted is not None:
             # The lists are probed by the number given, whatever number the file was saved with.
@@ -55,9 +58,16 @@ class FaissIndex:
     def is_exact(self) -> bool:
         return self.factory == "Flat"
 
-    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        distances, entry_ids = self._index.search(np.ascontiguousarray(queries, np.float32), k)
+    def search(self, queries: np.ndarray, k: int, allowed: Allowed | None = None) -> tuple[np.ndarray, np.ndarray]:
+        with self.lock:
+            parameters = search_parameters(self._index, allowed)
+            distances, entry_ids = self._index.search(np.ascontiguousarray(queries, np.float32), k, params=parameters)
         return distances, entry_ids
+
+    def add(self, keys: np.ndarray) -> None:
+        """Take in the next entries."""
+        with self.lock:
+            self._index.add(keys)
 
 
 def check_factory(factory: str, width: int) -> Any:
@@ -68,10 +78,10 @@ def check_factory(factory: str, width: int) -> Any:
         raise SettingError(f"faiss does not understand the index {factory!r} for width {width}") from error
 
 
-def _flat(snapshot: Snapshot) -> Any:
+def _flat(snapshot: Snapshot, num_entries: int) -> Any:
     index = faiss.IndexFlatL2(snapshot.manifest.width)
-    for start in range(0, len(snapshot), _ADD_ROWS):
-        index.add(np.ascontiguousarray(snapshot.keys[start : start + _ADD_ROWS], np.float32))
+    for start in range(0, num_entries, _ADD_ROWS):
+        index.add(snapshot.float_keys(slice(start, start + _ADD_ROWS)))
     return index
 
 
@@ -84,7 +94,7 @@ def build_index(
 ) -> FaissIndex:
     """Train an index on a sample of the keys and add them all, in pieces."""
     if factory == "Flat":
-        return FaissIndex(_flat(snapshot), factory, num_probes)
+        return FaissIndex(_flat(snapshot, len(snapshot)), factory, num_probes)
     index = check_factory(factory, snapshot.manifest.width)
     inverted = faiss.try_extract_index_ivf(index)
     if inverted is not None:
@@ -99,11 +109,11 @@ def build_index(
     num_rows = min(len(snapshot), _TRAINING_ROWS)
     sample = np.sort(np.random.default_rng(seed).choice(len(snapshot), num_rows, replace=False))
     try:
-        index.train(np.ascontiguousarray(snapshot.keys[sample], np.float32))
+        index.train(snapshot.float_keys(sample))
     except RuntimeError as error:
         raise SettingError(f"the index {factory} cannot be trained on {len(snapshot)} entries") from error
     for start in range(0, len(snapshot), _ADD_ROWS):
-        index.add(np.ascontiguousarray(snapshot.keys[start : start + _ADD_ROWS], np.float32))
+        index.add(snapshot.float_keys(slice(start, start + _ADD_ROWS)))
         on_progress(min(start + _ADD_ROWS, len(snapshot)))
     return FaissIndex(index, factory, num_probes)
 
@@ -123,7 +133,7 @@ def load_index(snapshot: Snapshot) -> FaissIndex:
     """The index that the manifest names; exact search where it names none."""
     description = snapshot.manifest.index
     if description is None or description["factory"] == "Flat":
-        return FaissIndex(_flat(snapshot), "Flat", 1)
+        return FaissIndex(_flat(snapshot, len(snapshot)), "Flat", 1)
     (name,) = description["files"]
     path = snapshot.folder / name
     try:

@@ -5,7 +5,9 @@ from typing import Any
 import faiss
 import numpy as np
 
+from nearmt.index.base import Allowed
 from nearmt.index.faiss_index import FaissIndex
+from nearmt.index.selection import search_parameters
 
 
 class MeasuredIndex:
@@ -18,9 +20,13 @@ class MeasuredIndex:
         self._refined.k_factor = 1.0
         self._index = index
 
-    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, queries: np.ndarray, k: int, allowed: Allowed | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(rows, k) squared distances, nearest first, and entry ids, -1 where there are none."""
-        distances, entry_ids = self._refined.search(np.ascontiguousarray(queries, np.float32), k)
+        with self._index.lock:
+            # The index may have grown since: what it holds beyond the view has no key to be measured on.
+            has_grown = self._index.num_entries > self._view.ntotal
+            parameters = search_parameters(self._refined, allowed, self._view.ntotal if has_grown else None)
+            distances, entry_ids = self._refined.search(np.ascontiguousarray(queries, np.float32), k, params=parameters)
         return distances, entry_ids
 
 

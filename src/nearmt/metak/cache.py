@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearmt.neighbors import EntryColumns, Neighbors, Retrieved, entries_of
+from nearmt.neighbors import EntryColumns, Neighbors, Retrieved
 
 TINY = 1e-30  # a likelihood below this counts as this, so that its log stays finite
 
@@ -56,8 +56,8 @@ class NeighborCache:
         return Retrieved(
             self.neighbors,
             lambda: self.states.float(),
-            lambda: entries_of(columns.keys, entry_ids),
-            lambda: entries_of(columns.probabilities, entry_ids),
+            lambda: columns.keys_of(entry_ids),
+            lambda: columns.probabilities_of(entry_ids),
             lambda: self.neighbor_probabilities,
             lambda: self.top_probabilities,
         )

@@ -4,31 +4,62 @@ A folder with a manifest, flat files that commits only append to, an index and a
 the manifest is the only commit; one writer holds a lock, readers hold a snapshot.
 """
 
-from nearmt.store.columns import KEY_TYPES, SegmentData, append_segment, pair_hash, text_hash
-from nearmt.store.files import build_lock, fsync_folder, replace_file, sha256_of, storage_errors, write_lock
-from nearmt.store.manifest import BuildProgress, Languages, Manifest, Segment, now
-from nearmt.store.snapshot import Snapshot, TextLookup
-from nearmt.store.verify import Report, verify
+from nearmt.store.columns import KEY_TYPES, SegmentData, append_segment
+from nearmt.store.copying import Copier
+from nearmt.store.extent import Counts, Extent, Segment
+from nearmt.store.files import (
+    build_lock,
+    compaction_lock,
+    fsync_folder,
+    replace_file,
+    sha256_of,
+    storage_errors,
+    write_lock,
+)
+from nearmt.store.filters import Filter, Origin, origins
+from nearmt.store.hashing import identity_hash, pair_hash, text_hash
+from nearmt.store.lookup import SortedColumn, TextLookup, units_matching
+from nearmt.store.manifest import BuildProgress, Languages, Manifest, now
+from nearmt.store.salvage import Salvaged, salvage
+from nearmt.store.snapshot import Snapshot, opened_anew
+from nearmt.store.units import Unit
+from nearmt.store.verify import Findings, Report, inspect, verify
 
 __all__ = [
     "KEY_TYPES",
     "BuildProgress",
+    "Copier",
+    "Counts",
+    "Extent",
+    "Filter",
+    "Findings",
     "Languages",
     "Manifest",
+    "Origin",
     "Report",
+    "Salvaged",
     "Segment",
     "SegmentData",
     "Snapshot",
+    "SortedColumn",
     "TextLookup",
+    "Unit",
     "append_segment",
     "build_lock",
+    "compaction_lock",
     "fsync_folder",
+    "identity_hash",
+    "inspect",
     "now",
+    "opened_anew",
+    "origins",
     "pair_hash",
     "replace_file",
+    "salvage",
     "sha256_of",
     "storage_errors",
     "text_hash",
+    "units_matching",
     "verify",
     "write_lock",
 ]

@@ -8,22 +8,26 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nearmt.corpus import SentencePair
+from nearmt.store.extent import LOG, Counts, Extent, Segment, line_checksum
 from nearmt.store.files import fsync_folder, sha256_of, storage_errors
-from nearmt.store.manifest import Manifest, Segment, now
+from nearmt.store.hashing import pair_hash, text_hash
+from nearmt.store.manifest import Manifest, now
+from nearmt.store.units import UNIT, Unit
 
 KEY_TYPES: dict[str, np.dtype[Any]] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
-VALUES, PROBABILITIES, POSITIONS = np.dtype("<i4"), np.dtype("<f2"), np.dtype("<u2")
+VALUES, PROBABILITIES, POSITIONS, REMOVALS = np.dtype("<i4"), np.dtype("<f2"), np.dtype("<u2"), np.dtype("<i8")
 SENTENCE = np.dtype(
     [
         ("first_entry", "<i8"),
         ("text_start", "<i8"),
+        ("first_unit", "<i8"),
         ("pair_hash", "<u8"),
         ("source_hash", "<u8"),
         ("target_hash", "<u8"),
@@ -31,125 +35,159 @@ SENTENCE = np.dtype(
 )
 
 
-def text_hash(*texts: str) -> int:
-    """64 bits that stand for a text, or for several in order."""
-    digest = hashlib.blake2b(digest_size=8)
-    for text in texts:
-        encoded = text.encode()
-        digest.update(len(encoded).to_bytes(8, "little"))
-        digest.update(encoded)
-    return int.from_bytes(digest.digest(), "little")
-
-
-def pair_hash(pair: SentencePair) -> int:
-    """What makes two pairs duplicates: both texts."""
-    return text_hash(pair.source, pair.target)
-
-
 @dataclass(frozen=True)
 class SegmentData:
-    """Sentences with their entries, ready to be appended. Entries stand in the sentences' order."""
+    """What one commit adds. Entries stand in the order of the new sentences.
 
-    pairs: Sequence[SentencePair]
+    Every new sentence comes with a unit that says where it is from; further units give a sentence that is already
+    there another origin, and removals take units away.
+    """
+
+    pairs: Sequence[SentencePair]  # the new sentences
     entry_counts: np.ndarray  # (sentences,)
     keys: np.ndarray  # (entries, width)
     values: np.ndarray  # (entries,) token ids
     probabilities: np.ndarray  # (entries,) the model's own probability of the value
     positions: np.ndarray  # (entries,) position in the target sentence
+    units: Sequence[Unit] | None = None  # in order of arrival; None: one for each pair, its own
+    removed_units: Sequence[int] = field(default=())
+
+    @classmethod
+    def without_entries(
+        cls, width: int, units: Sequence[Unit] = (), removed_units: Sequence[int] = ()
+    ) -> "SegmentData":
+        """A change that brings no new sentence."""
+        none = np.zeros(0, np.int64)
+        return cls((), none, np.zeros((0, width), np.float16), none, none, none, units, removed_units)
 
 
 @dataclass(frozen=True)
 class Column:
-    """One flat file: its name and what of it belongs to a segment, in bytes."""
+    """One flat file: of what it holds one item each, and how many bytes an item takes."""
 
     name: str
-    bytes_per_entry: int = 0
-    bytes_per_sentence: int = 0
+    counted: str  # a field of Counts
+    item_bytes: int = 1
 
     def range_of(self, segment: Segment) -> tuple[int, int]:
         """First byte and number of bytes of a segment's part."""
-        if not self.bytes_per_entry and not self.bytes_per_sentence:
-            return segment.first_text_byte, segment.num_text_bytes
-        return (
-            segment.first_entry * self.bytes_per_entry + segment.first_sentence * self.bytes_per_sentence,
-            segment.num_entries * self.bytes_per_entry + segment.num_sentences * self.bytes_per_sentence,
-        )
+        first, count = getattr(segment.first, self.counted), getattr(segment.count, self.counted)
+        return first * self.item_bytes, count * self.item_bytes
+
+    def size_at(self, counts: Counts) -> int:
+        """How many bytes count."""
+        return int(getattr(counts, self.counted)) * self.item_bytes
 
 
 def columns_of(manifest: Manifest) -> tuple[Column, ...]:
-    """The files of a store's data folder."""
+    """The files of a store's data folder, the log aside."""
     key_bytes = KEY_TYPES[manifest.key_type].itemsize * manifest.width
     return (
-        Column(f"keys.{manifest.key_type}", bytes_per_entry=key_bytes),
-        Column("values.int32", bytes_per_entry=VALUES.itemsize),
-        Column("probabilities.float16", bytes_per_entry=PROBABILITIES.itemsize),
-        Column("positions.uint16", bytes_per_entry=POSITIONS.itemsize),
-        Column("sentences.bin", bytes_per_sentence=SENTENCE.itemsize),
-        Column("texts.jsonl"),
+        Column(f"keys.{manifest.key_type}", "entries", key_bytes),
+        Column("values.int32", "entries", VALUES.itemsize),
+        Column("probabilities.float16", "entries", PROBABILITIES.itemsize),
+        Column("positions.uint16", "entries", POSITIONS.itemsize),
+        Column("sentences.bin", "sentences", SENTENCE.itemsize),
+        Column("texts.jsonl", "text_bytes"),
+        Column("units.bin", "units", UNIT.itemsize),
+        Column("units.jsonl", "unit_bytes"),
+        Column("removals.int64", "removals", REMOVALS.itemsize),
     )
 
 
-def _encode_texts(pairs: Sequence[SentencePair]) -> list[bytes]:
-    lines = []
-    for pair in pairs:
-        fields = {"source": pair.source, "target": pair.target, "unit_id": pair.unit_id, "origin": pair.origin,
-                  "changed_at": pair.changed_at}  # fmt: skip
-        present = {name: value for name, value in fields.items() if value is not None}
-        lines.append((json.dumps(present, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
-    return lines
+def _text_lines(pairs: Sequence[SentencePair]) -> list[bytes]:
+    return [
+        (json.dumps({"source": pair.source, "target": pair.target}, ensure_ascii=False) + "\n").encode(
+            "utf-8", "surrogatepass"
+        )
+        for pair in pairs
+    ]
 
 
-def _sentence_table(data: SegmentData, lines: list[bytes], manifest: Manifest) -> np.ndarray:
+def _starts(lengths: Sequence[int], before: int) -> np.ndarray:
+    ends = np.cumsum(np.array(lengths, dtype=np.int64))
+    return before + ends - np.array(lengths, dtype=np.int64)
+
+
+def _own_units(data: SegmentData, first_sentence: int) -> list[Unit]:
+    return [Unit.of(pair, first_sentence + i, is_first=True) for i, pair in enumerate(data.pairs)]
+
+
+def _sentence_table(data: SegmentData, units: Sequence[Unit], lines: list[bytes], before: Counts) -> np.ndarray:
     table = np.zeros(len(data.pairs), SENTENCE)
-    table["first_entry"] = manifest.num_entries + np.cumsum(data.entry_counts) - data.entry_counts
-    lengths = np.array([len(line) for line in lines], dtype=np.int64)
-    table["text_start"] = manifest.num_text_bytes + np.cumsum(lengths) - lengths
+    table["first_entry"] = before.entries + np.cumsum(data.entry_counts) - data.entry_counts
+    table["text_start"] = _starts([len(line) for line in lines], before.text_bytes)
     table["pair_hash"] = [pair_hash(pair) for pair in data.pairs]
     table["source_hash"] = [text_hash(pair.source) for pair in data.pairs]
     table["target_hash"] = [text_hash(pair.target) for pair in data.pairs]
+    for number, unit in enumerate(units):
+        if unit.is_first:
+            table["first_unit"][unit.sentence_id - before.sentences] = before.units + number
     return table
 
 
-def append_segment(folder: Path, manifest: Manifest, data: SegmentData) -> Segment:
-    """Append `data` behind what `manifest` counts, flushed to disk. It counts once a manifest names it."""
-    lines = _encode_texts(data.pairs)
+def _contents(manifest: Manifest, data: SegmentData) -> tuple[Counts, dict[str, bytes | memoryview]]:
+    before = manifest.extent.counts
+    units = _own_units(data, before.sentences) if data.units is None else data.units
+    text_lines, unit_lines = _text_lines(data.pairs), [unit.line() for unit in units]
+    records = np.array([unit.record() for unit in units], UNIT)
+    if len(units):
+        records["text_start"] = _starts([len(line) for line in unit_lines], before.unit_bytes)
     arrays: dict[str, np.ndarray] = {
         f"keys.{manifest.key_type}": np.ascontiguousarray(data.keys, KEY_TYPES[manifest.key_type]),
         "values.int32": np.ascontiguousarray(data.values, VALUES),
         "probabilities.float16": np.ascontiguousarray(data.probabilities, PROBABILITIES),
         "positions.uint16": np.ascontiguousarray(data.positions, POSITIONS),
-        "sentences.bin": _sentence_table(data, lines, manifest),
+        "sentences.bin": _sentence_table(data, units, text_lines, before),
+        "units.bin": records,
+        "removals.int64": np.array(data.removed_units, REMOVALS),
     }
-    contents: dict[str, bytes | memoryview] = {name: array.view("u1").data for name, array in arrays.items()}
-    contents["texts.jsonl"] = b"".join(lines)
-    segment = Segment(
-        first_entry=manifest.num_entries,
-        num_entries=len(data.values),
-        first_sentence=manifest.num_sentences,
-        num_sentences=len(data.pairs),
-        first_text_byte=manifest.num_text_bytes,
-        num_text_bytes=len(contents["texts.jsonl"]),
-        created_at=now(),
-        sha256={},
+    contents: dict[str, bytes | memoryview] = {
+        name: array.reshape(-1).view("u1").data for name, array in arrays.items()
+    }
+    contents["texts.jsonl"], contents["units.jsonl"] = b"".join(text_lines), b"".join(unit_lines)
+    counts = Counts(
+        entries=len(data.values),
+        sentences=len(data.pairs),
+        text_bytes=len(contents["texts.jsonl"]),
+        units=len(units),
+        unit_bytes=len(contents["units.jsonl"]),
+        removals=len(data.removed_units),
     )
+    return counts, contents
+
+
+def append_segment(folder: Path, manifest: Manifest, data: SegmentData) -> Manifest:
+    """Append `data` behind what `manifest` counts, flushed to disk. It counts once the new manifest is saved."""
+    count, contents = _contents(manifest, data)
+    before = manifest.extent
+    segment = Segment(before.counts, count, now(), {})
     data_folder = folder / manifest.data_folder
     with storage_errors(folder):
+        is_new = not data_folder.exists()
         data_folder.mkdir(exist_ok=True)
         for column in columns_of(manifest):
-            start, _ = column.range_of(segment)
             content = contents[column.name]
             path = data_folder / column.name
-            with path.open("r+b" if path.exists() else "w+b") as out:
-                out.truncate(start)
-                out.seek(start)
-                out.write(content)
-                out.flush()
-                os.fsync(out.fileno())
-            segment.sha256[column.name] = hashlib.sha256(content).hexdigest()
-        if not manifest.segments:
+            if len(content) or not path.exists():
+                _write_at(path, column.range_of(segment)[0], content)
+                segment.sha256[column.name] = hashlib.sha256(content).hexdigest()
+        line = segment.to_line(before.log_sha256)
+        _write_at(data_folder / LOG, before.log_bytes, line)
+        if is_new or not before.segments:
             fsync_folder(data_folder)
             fsync_folder(folder)
-    return segment
+    extent = Extent(segment.end, before.segments + 1, before.log_bytes + len(line), line_checksum(line))
+    return replace(manifest, extent=extent)
+
+
+def _write_at(path: Path, start: int, content: bytes | memoryview) -> None:
+    with path.open("r+b" if path.exists() else "w+b") as out:
+        out.truncate(start)
+        out.seek(start)
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
 
 
 def damaged_parts(folder: Path, manifest: Manifest, segment: Segment) -> list[str]:
@@ -158,8 +196,10 @@ def damaged_parts(folder: Path, manifest: Manifest, segment: Segment) -> list[st
     for column in columns_of(manifest):
         path = folder / manifest.data_folder / column.name
         start, length = column.range_of(segment)
+        if not length:
+            continue
         if not path.exists() or path.stat().st_size < start + length:
             bad.append(f"{column.name} is cut short" if path.exists() else f"{column.name} is missing")
-        elif sha256_of(path, start, length) != segment.sha256[column.name]:
+        elif sha256_of(path, start, length) != segment.sha256.get(column.name):
             bad.append(f"{column.name} was changed")
     return bad

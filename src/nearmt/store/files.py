@@ -50,9 +50,16 @@ def sha256_of(path: Path, start: int = 0, length: int | None = None) -> str:
 
 
 @contextlib.contextmanager
-def write_lock(folder: Path) -> Iterator[None]:
-    """One writer at a time, across processes. The system drops the lock when its holder dies."""
-    with _locked(folder / "lock", f"{folder}: another process is writing to this store; try again later"):
+def write_lock(folder: Path, wait: float = 0.0) -> Iterator[None]:
+    """One writer at a time, across processes and threads. The system drops the lock when its holder dies."""
+    with _locked(folder / "lock", f"{folder}: another process is writing to this store; try again later", wait):
+        yield
+
+
+@contextlib.contextmanager
+def compaction_lock(folder: Path) -> Iterator[None]:
+    """One compaction at a time; additions and removals go on beside it."""
+    with _locked(folder / "compaction-lock", f"{folder}: another process is compacting this store"):
         yield
 
 
@@ -70,11 +77,11 @@ def build_lock(out: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, refusal: str) -> Iterator[None]:
+def _locked(path: Path, refusal: str, wait: float = 0.0) -> Iterator[None]:
     lock = FileLock(path)
     with storage_errors(path.parent):
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=wait)
         except Timeout as error:
             raise StoreLockedError(refusal) from error
     try:

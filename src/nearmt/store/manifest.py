@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from nearmt.errors import StoreDamagedError, StoreError
+from nearmt.store.extent import Extent
 from nearmt.store.files import replace_file, storage_errors
 
-FORMAT = 1
+FORMAT = 2
 NAME = "manifest.json"
 
 
@@ -23,20 +24,6 @@ def now() -> str:
 def _checksum(content: dict[str, Any]) -> str:
     canonical = json.dumps(content, ensure_ascii=False, sort_keys=True)
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-@dataclass(frozen=True)
-class Segment:
-    """What one commit appended: a range of entries and of sentences, and the checksum of each file's part."""
-
-    first_entry: int
-    num_entries: int
-    first_sentence: int
-    num_sentences: int
-    first_text_byte: int
-    num_text_bytes: int
-    created_at: str
-    sha256: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -71,7 +58,7 @@ class Manifest:
     width: int
     key_type: str = "float16"
     generation: int = 1  # names the folder of the data files; compaction makes a new one
-    segments: tuple[Segment, ...] = ()
+    extent: Extent = field(default_factory=Extent)
     build: BuildProgress = field(default_factory=lambda: BuildProgress([]))
     index: dict[str, Any] | None = None
     adaptation: dict[str, Any] | None = None  # Meta-k, tuned baselines, and what they were trained on
@@ -81,15 +68,11 @@ class Manifest:
 
     @property
     def num_entries(self) -> int:
-        return self.segments[-1].first_entry + self.segments[-1].num_entries if self.segments else 0
+        return self.extent.counts.entries
 
     @property
     def num_sentences(self) -> int:
-        return self.segments[-1].first_sentence + self.segments[-1].num_sentences if self.segments else 0
-
-    @property
-    def num_text_bytes(self) -> int:
-        return self.segments[-1].first_text_byte + self.segments[-1].num_text_bytes if self.segments else 0
+        return self.extent.counts.sentences
 
     @property
     def data_folder(self) -> str:
@@ -128,9 +111,9 @@ class Manifest:
         if checksum != _checksum({"format": found, "what": "nearmt store", **content}):
             raise StoreDamagedError(f"{path} is damaged: its checksum does not fit")
         try:
-            segments = tuple(Segment(**segment) for segment in content.pop("segments"))
+            extent = Extent.from_dict(content.pop("extent"))
             languages = Languages(**content.pop("languages"))
             build = BuildProgress(**content.pop("build"))
-            return cls(segments=segments, languages=languages, build=build, **content)
+            return cls(extent=extent, languages=languages, build=build, **content)
         except (TypeError, KeyError) as error:
             raise StoreDamagedError(f"{path} is damaged: {error}") from error

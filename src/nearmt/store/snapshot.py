@@ -1,25 +1,32 @@
 """A store as one reader sees it: memory-mapped columns up to what one manifest counts."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from nearmt.corpus import SentencePair
-from nearmt.errors import StoreDamagedError
+from nearmt.errors import StoreDamagedError, StoreError
+from nearmt.neighbors import entries_of
 from nearmt.store.columns import (
     KEY_TYPES,
     POSITIONS,
     PROBABILITIES,
+    REMOVALS,
     SENTENCE,
     VALUES,
     columns_of,
-    pair_hash,
-    text_hash,
 )
 from nearmt.store.manifest import Manifest
+from nearmt.store.units import UNIT, Unit
+
+_TRIES = 5
+_LINE_PIECE = 2048
+T = TypeVar("T")
 
 
 class Snapshot:
@@ -28,18 +35,21 @@ class Snapshot:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
         self._check_sizes()
-        entries, key_type = manifest.num_entries, manifest.key_type
-        self.keys = self._map(f"keys.{key_type}", KEY_TYPES[key_type], (entries, manifest.width))
-        self.values = self._map("values.int32", VALUES, (entries,))
-        self.probabilities = self._map("probabilities.float16", PROBABILITIES, (entries,))
-        self.positions = self._map("positions.uint16", POSITIONS, (entries,))
-        self.sentences = self._map("sentences.bin", SENTENCE, (manifest.num_sentences,))
-        self._texts = self._map("texts.jsonl", np.dtype("u1"), (manifest.num_text_bytes,))
+        counts, key_type = manifest.extent.counts, manifest.key_type
+        self.keys = self._map(f"keys.{key_type}", KEY_TYPES[key_type], (counts.entries, manifest.width))
+        self.values = self._map("values.int32", VALUES, (counts.entries,))
+        self.probabilities = self._map("probabilities.float16", PROBABILITIES, (counts.entries,))
+        self.positions = self._map("positions.uint16", POSITIONS, (counts.entries,))
+        self.sentences = self._map("sentences.bin", SENTENCE, (counts.sentences,))
+        self.units = self._map("units.bin", UNIT, (counts.units,))
+        self._texts = self._map("texts.jsonl", np.dtype("u1"), (counts.text_bytes,))
+        self._unit_texts = self._map("units.jsonl", np.dtype("u1"), (counts.unit_bytes,))
+        self.removals = self._map("removals.int64", REMOVALS, (counts.removals,))
 
     @classmethod
     def open(cls, folder: str | Path) -> "Snapshot":
         """The store in `folder` as it is now."""
-        return cls(Path(folder), Manifest.load(Path(folder)))
+        return opened_anew(Path(folder), cls)
 
     def __repr__(self) -> str:
         return f"Snapshot({str(self.folder)!r}, {len(self)} entries, version {self.manifest.version})"
@@ -48,22 +58,36 @@ class Snapshot:
         return self.manifest.num_entries
 
     def _check_sizes(self) -> None:
-        if not self.manifest.segments:
+        if not self.manifest.extent.segments:
             return
         for column in columns_of(self.manifest):
             path = self.folder / self.manifest.data_folder / column.name
-            start, length = column.range_of(self.manifest.segments[-1])
+            wanted = column.size_at(self.manifest.extent.counts)
             size = path.stat().st_size if path.exists() else None
             if size is None:
-                raise StoreDamagedError(f"{path} is missing")
-            if size < start + length:
-                raise StoreDamagedError(f"{path} is cut short: it has {size} bytes and should have {start + length}")
+                raise StoreDamagedError(f"{path} is missing: run nearmt verify")
+            if size < wanted:
+                raise StoreDamagedError(f"{path} is cut short: it has {size} bytes and should have {wanted}")
 
     def _map(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         if 0 in shape:
             return np.zeros(shape, dtype)
         # "c" maps privately: pages are shared with the file, and torch takes the array without a copy.
         return np.memmap(self.folder / self.manifest.data_folder / name, dtype, "c", shape=shape)
+
+    # Entries
+
+    def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        """(…, width) float32; 0 for missing entries (-1)."""
+        return entries_of(self.keys, entry_ids)
+
+    def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        """(…) the model's own probability of each entry's value; 0 for missing entries (-1)."""
+        return entries_of(self.probabilities, entry_ids)
+
+    def float_keys(self, rows: slice | np.ndarray) -> np.ndarray:
+        """(rows, width) float32, by range or by number."""
+        return np.ascontiguousarray(self.keys[rows], np.float32)
 
     def sentence_ids_of(self, entry_ids: np.ndarray | int) -> np.ndarray:
         """Which sentence each entry belongs to."""
@@ -76,45 +100,113 @@ class Snapshot:
         is_last = sentence_id + 1 == len(self.sentences)
         return first, len(self) if is_last else int(self.sentences["first_entry"][sentence_id + 1])
 
-    def text(self, sentence_id: int) -> SentencePair:
-        """The segment that a sentence id stands for."""
-        start = int(self.sentences["text_start"][sentence_id])
-        is_last = sentence_id + 1 == len(self.sentences)
-        end = len(self._texts) if is_last else int(self.sentences["text_start"][sentence_id + 1])
+    @property
+    def sentence_ends(self) -> np.ndarray:
+        """(sentences,) one past the last entry of each."""
+        return np.append(self.sentences["first_entry"], len(self))[1:]
+
+    def entry_mask(self, sentence_mask: np.ndarray) -> np.ndarray:
+        """(entries,) whether an entry belongs to one of the sentences of a mask."""
+        return np.repeat(sentence_mask, self.sentence_ends - self.sentences["first_entry"])
+
+    # Sentences and units
+
+    @cached_property
+    def live_units(self) -> np.ndarray:
+        """(units,) whether a unit is still there."""
+        alive = np.ones(len(self.units), bool)
+        alive[self.removals] = False
+        return alive
+
+    @cached_property
+    def live_sentences(self) -> np.ndarray:
+        """(sentences,) whether a sentence has a unit that is still there."""
+        return self.sentences_with(self.live_units)
+
+    def sentences_with(self, unit_mask: np.ndarray) -> np.ndarray:
+        """(sentences,) whether a sentence has one of the units of a mask."""
+        alive = np.zeros(len(self.sentences), bool)
+        alive[self.units["sentence"][unit_mask]] = True
+        return alive
+
+    @property
+    def live_sentence_ids(self) -> np.ndarray:
+        """The sentences that count, in order."""
+        return np.flatnonzero(self.live_sentences)
+
+    @property
+    def has_removals(self) -> bool:
+        return len(self.removals) > 0
+
+    @cached_property
+    def _further_units(self) -> dict[int, list[int]]:
+        """Sentence id → the units that it got after its first."""
+        found: dict[int, list[int]] = {}
+        for number in np.flatnonzero(self.units["is_first"] == 0):
+            found.setdefault(int(self.units["sentence"][number]), []).append(int(number))
+        return found
+
+    def unit(self, number: int) -> Unit:
+        """One unit by its number."""
+        start = int(self.units["text_start"][number])
         try:
-            return SentencePair(**json.loads(self._texts[start:end].tobytes().decode("utf-8", "surrogatepass")))
-        except (ValueError, TypeError) as error:
-            path = self.folder / self.manifest.data_folder / "texts.jsonl"
-            raise StoreDamagedError(f"{path} is damaged at byte {start}: run nearmt verify") from error
+            return Unit.read(self.units[number], _line_at(self._unit_texts, start))
+        except ValueError as error:
+            raise self._damaged("units.jsonl", start) from error
+
+    def unit_numbers_of(self, sentence_id: int) -> list[int]:
+        """The units of a sentence that are still there, oldest first."""
+        first = int(self.sentences["first_unit"][sentence_id])
+        return [n for n in (first, *self._further_units.get(sentence_id, ())) if self.live_units[n]]
+
+    def units_of(self, sentence_id: int) -> list[Unit]:
+        """Where a sentence comes from: all the places that are still there, oldest first."""
+        return [self.unit(number) for number in self.unit_numbers_of(sentence_id)]
+
+    def text(self, sentence_id: int) -> SentencePair:
+        """The segment that a sentence id stands for, with the first place that it still comes from."""
+        start = int(self.sentences["text_start"][sentence_id])
+        try:
+            texts = json.loads(_line_at(self._texts, start).decode("utf-8", "surrogatepass"))
+            source, target = texts["source"], texts["target"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._damaged("texts.jsonl", start) from error
+        numbers = self.unit_numbers_of(sentence_id)
+        unit = self.unit(numbers[0] if numbers else int(self.sentences["first_unit"][sentence_id]))
+        return SentencePair(source, target, unit.unit_id, unit.origin, unit.changed_at)
 
     def texts(self) -> Iterator[SentencePair]:
-        """All segments, in the order of their sentence ids."""
-        return (self.text(i) for i in range(len(self.sentences)))
+        """All segments that count, in the order of their sentence ids."""
+        return (self.text(int(i)) for i in self.live_sentence_ids)
+
+    def _damaged(self, name: str, at: int) -> StoreDamagedError:
+        path = self.folder / self.manifest.data_folder / name
+        return StoreDamagedError(f"{path} is damaged at byte {at}: run nearmt verify")
 
 
-class TextLookup:
-    """Finds sentences of a snapshot by their texts."""
+def _line_at(column: np.ndarray, start: int) -> bytes:
+    """The line of a text file that begins at a byte, without its end."""
+    line = b""
+    for at in range(start, len(column), _LINE_PIECE):
+        piece = column[at : at + _LINE_PIECE].tobytes()
+        line += piece
+        if b"\n" in piece:
+            break
+    return line.partition(b"\n")[0]
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._columns = {}
-        for name in ("pair_hash", "source_hash", "target_hash"):
-            column = np.asarray(snapshot.sentences[name])
-            order = np.argsort(column, kind="stable")
-            self._columns[name] = (column[order], order)
 
-    def _find(self, name: str, value: int) -> np.ndarray:
-        ordered, order = self._columns[name]
-        wanted = np.uint64(value)
-        return order[np.searchsorted(ordered, wanted, "left") : np.searchsorted(ordered, wanted, "right")]
+def opened_anew(folder: Path, open_with: Callable[[Path, Manifest], T]) -> T:
+    """What `open_with` makes of the store's newest manifest.
 
-    def same_pair(self, pair: SentencePair) -> np.ndarray:
-        """Sentences with this source and this target."""
-        return self._find("pair_hash", pair_hash(pair))
-
-    def same_source(self, text: str) -> np.ndarray:
-        """Sentences with this source."""
-        return self._find("source_hash", text_hash(text))
-
-    def same_source_or_target(self, pair: SentencePair) -> np.ndarray:
-        """Sentences with this source or this target."""
-        return np.union1d(self.same_source(pair.source), self._find("target_hash", text_hash(pair.target)))
+    Compaction may take files away between reading the manifest and opening them; then there is a newer manifest.
+    """
+    manifest = Manifest.load(folder)
+    for _ in range(_TRIES):
+        try:
+            return open_with(folder, manifest)
+        except (StoreError, FileNotFoundError):
+            newer = Manifest.load(folder)
+            if newer.generation == manifest.generation and newer.index == manifest.index:
+                raise
+            manifest = newer
+    return open_with(folder, manifest)

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from nearmt.errors import StoreDamagedError
 from nearmt.store.columns import damaged_parts
+from nearmt.store.extent import LOG, Segment, read_log
 from nearmt.store.files import sha256_of
 from nearmt.store.manifest import Manifest
 
@@ -23,20 +25,50 @@ class Report:
         return not self.problems
 
 
-def verify(folder: Path, on_segment: Callable[[int], None] = lambda number: None) -> Report:
-    """Read every byte that counts and compare its checksum. Nothing is changed."""
-    manifest = Manifest.load(folder)
-    problems = []
-    for number, segment in enumerate(manifest.segments, 1):
-        where = f"segment {number} (sentences {segment.first_sentence} to "
-        where += f"{segment.first_sentence + segment.num_sentences - 1})"
-        problems += [f"{where}: {what}" for what in damaged_parts(folder, manifest, segment)]
+@dataclass(frozen=True)
+class Findings:
+    """What is wrong with each segment, and with the files beside them."""
+
+    segments: tuple[tuple[Segment | None, tuple[str, ...]], ...]  # None: its line in the log is damaged
+    files: dict[str, str]  # file name → what is wrong with it
+
+
+def inspect(folder: Path, manifest: Manifest, on_segment: Callable[[int], None] = lambda number: None) -> Findings:
+    """Read every byte that counts and compare its checksum."""
+    log = folder / manifest.data_folder / LOG
+    try:
+        logged = read_log(log, manifest.extent)
+    except StoreDamagedError:
+        logged = [None] * manifest.extent.segments
+    segments = []
+    for number, segment in enumerate(logged, 1):
+        bad = [f"{LOG} was changed"] if segment is None else damaged_parts(folder, manifest, segment)
+        segments.append((segment, tuple(bad)))
         on_segment(number)
+    files = {}
     for part in (manifest.index, manifest.adaptation):
         for name, checksum in (part or {}).get("files", {}).items():
             path = folder / name
             if not path.exists():
-                problems.append(f"{name} is missing")
+                files[name] = "is missing"
             elif sha256_of(path) != checksum:
-                problems.append(f"{name} was changed")
-    return Report(len(manifest.segments), manifest.num_entries, manifest.num_sentences, tuple(problems))
+                files[name] = "was changed"
+    return Findings(tuple(segments), files)
+
+
+def verify(folder: Path, on_segment: Callable[[int], None] = lambda number: None) -> Report:
+    """Read every byte that counts and compare its checksum. Nothing is changed."""
+    manifest = Manifest.load(folder)
+    problems = describe_problems(inspect(folder, manifest, on_segment))
+    return Report(manifest.extent.segments, manifest.num_entries, manifest.num_sentences, tuple(problems))
+
+
+def describe_problems(findings: Findings) -> list[str]:
+    """What is wrong, for people."""
+    problems = []
+    for number, (segment, bad) in enumerate(findings.segments, 1):
+        where = f"segment {number}"
+        if segment is not None and segment.count.sentences:
+            where += f" (sentences {segment.first.sentences} to {segment.end.sentences - 1})"
+        problems += [f"{where}: {what}" for what in bad]
+    return problems + [f"{name} {what}" for name, what in findings.files.items()]

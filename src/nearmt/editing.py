@@ -1,0 +1,112 @@
+"""Changing a store: adding, correcting and removing. What a call has returned from is on disk."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nearmt.corpus import SentencePair
+from nearmt.errors import SettingError
+from nearmt.housekeeping import sweep_all
+from nearmt.intake import Intake, Known, Pending
+from nearmt.progress import Progress, silent
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import Manifest, SegmentData, Snapshot, append_segment, units_matching, write_lock
+
+_PATIENCE = 30.0  # seconds to wait for another writer
+_PAIRS_A_COMMIT = 256  # the lock is held for so many at a time, so that others get their turn
+_BATCH_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of the pairs that were handed in."""
+
+    added: int  # new sentences
+    replaced: int  # corrections: the unit was there with another target
+    duplicates: int  # the pair was there under another unit or origin, which is noted
+    unchanged: int  # the pair was there under this unit
+    too_long: int
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What is no longer there."""
+
+    units: int
+    sentences: int
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+class Editor:
+    """Changes one store. Remembers what is in it between calls, so that small additions to a large store are quick."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: Known | None = None
+        self._version: tuple[str, int] | None = None  # of the store that is known
+
+    def add(self, pairs: Iterable[SentencePair], model: Seq2Seq, progress: Progress = silent) -> Added:
+        """Add pairs, a few hundred a commit.
+
+        A pair with the unit id, origin and source of one that is there replaces it. If the call is cut off, the
+        commits made so far stay, and the same call made again does the rest.
+        """
+        tally: Counter[str] = Counter()
+        intake = Intake(model, _BATCH_TOKENS)
+        waiting, total = iter(pairs), len(pairs) if isinstance(pairs, Sequence) else None
+        done = 0
+        while chunk := list(itertools.islice(waiting, _PAIRS_A_COMMIT)):
+            with write_lock(self.folder, wait=_PATIENCE):
+                tally += self._commit(intake, chunk)
+            done += len(chunk)
+            progress("adding", done, total)
+        return Added(tally["added"], tally["replaced"], tally["duplicate"], tally["unchanged"], tally["too long"])
+
+    def _commit(self, intake: Intake, chunk: list[SentencePair]) -> Counter[str]:
+        manifest = self._look()
+        assert self._known is not None
+        known, self._known = self._known, None  # until the commit is through, it is not known what is known
+        (pending,) = intake.segments(chunk, known, Pending.behind(manifest), max_entries=1 << 62)
+        if not pending.is_empty:
+            manifest = intake.append(self.folder, manifest, pending).changed()
+            manifest.save(self.folder)
+        self._known, self._version = known, (manifest.created_at, manifest.version)
+        return pending.tally
+
+    def _look(self) -> Manifest:
+        manifest = Manifest.load(self.folder)
+        if self._known is None or self._version != (manifest.created_at, manifest.version):
+            sweep_all(self.folder, manifest)
+            self._known = Known(Snapshot(self.folder, manifest))
+        return manifest
+
+    def remove(self, *, unit_id: str | None = None, origin: str | None = None, source: str | None = None) -> Removed:
+        """Remove the units that fit all that is given. A sentence goes when its last unit does."""
+        if unit_id is None and origin is None and source is None:
+            raise SettingError("say what to remove: a unit id, an origin or a source text")
+        with write_lock(self.folder, wait=_PATIENCE):
+            self._known = None
+            manifest = Manifest.load(self.folder)
+            sweep_all(self.folder, manifest)
+            before = Snapshot(self.folder, manifest)
+            gone = units_matching(before, unit_id=unit_id, origin=origin, source=source)
+            if not len(gone):
+                return Removed(0, 0)
+            data = SegmentData.without_entries(manifest.width, removed_units=gone.tolist())
+            manifest = append_segment(self.folder, manifest, data).changed()
+            manifest.save(self.folder)
+            after = Snapshot(self.folder, manifest)
+            return Removed(len(gone), int(before.live_sentences.sum() - after.live_sentences.sum()))
+
+
+def named_counts(result: Added | Removed) -> list[tuple[str, Any]]:
+    """The counts that are not 0, with names for people."""
+    return [(name.replace("_", " "), count) for name, count in result.as_dict().items() if count]

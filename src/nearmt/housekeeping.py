@@ -1,0 +1,163 @@
+"""Compaction and repair: what counts of a store is written anew, with a new index, while readers go on.
+
+The long work of a compaction is done beside the store and without its lock; only at the end, under the lock, it is
+brought up to date with what was committed meanwhile and put in place by one manifest.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nearmt.errors import StoreError, StoreLockedError
+from nearmt.indexing import IndexSettings, index_snapshot
+from nearmt.progress import Progress, silent
+from nearmt.store import (
+    Copier,
+    Manifest,
+    Snapshot,
+    compaction_lock,
+    fsync_folder,
+    salvage,
+    storage_errors,
+    write_lock,
+)
+
+_WORK = "compacting"  # the folder of a compaction under way
+_PATIENCE = 120.0  # seconds to wait for another writer
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a compaction did."""
+
+    sentences: int
+    entries: int
+    removed_sentences: int
+    bytes_before: int
+    bytes_after: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What a repair found and did."""
+
+    problems: tuple[str, ...]
+    kept_sentences: int
+    lost_sentences: int
+    needs_training: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compact(folder: Path, progress: Progress = silent) -> Compacted:
+    """Fold additions into the index and leave out what was removed. Afterwards it is in no file any more."""
+    with compaction_lock(folder):
+        start = Snapshot.open(folder)
+        before = _bytes_of(folder)
+        with _work_folder(folder) as work:
+            copier = Copier(work, start.manifest)
+            total = len(start.sentences)
+            copier.copy(start, on_copied=lambda done: progress("copying", done, total))
+            copied = Snapshot(work, copier.manifest)
+            index = index_snapshot(copied, IndexSettings.of(start.manifest), progress)
+            with write_lock(folder, wait=_PATIENCE):
+                current = Manifest.load(folder)
+                if (current.created_at, current.generation) != (start.manifest.created_at, start.manifest.generation):
+                    raise StoreError(f"{folder} was built anew while it was being compacted")
+                latest = Snapshot(folder, current)
+                copier.copy(latest)
+                manifest = _put_in_place(folder, work, current, copier, index)
+                sweep(folder, manifest)
+    sentences = int(Snapshot(folder, manifest).live_sentences.sum())
+    return Compacted(
+        sentences,
+        manifest.num_entries,
+        len(latest.sentences) - manifest.num_sentences,
+        before,
+        _bytes_of(folder),
+    )
+
+
+def repair(folder: Path, progress: Progress = silent) -> Repaired:
+    """Rescue what is whole: segments whose checksums fit. A store that is sound stays as it is."""
+    with compaction_lock(folder), write_lock(folder, wait=_PATIENCE):
+        manifest, rescued, problems = salvage(folder, lambda number: progress("reading", number, None))
+        if not problems:
+            return Repaired((), manifest.num_sentences, 0, manifest.adaptation is None)
+        with _work_folder(folder) as work:
+            copier = Copier(work, manifest)
+            copier.copy(rescued, rescued.lost_sentences)
+            copied = Snapshot(work, copier.manifest)
+            index = index_snapshot(copied, IndexSettings.of(manifest), progress)
+            if any(name in problem for problem in problems for name in (manifest.adaptation or {}).get("files", {})):
+                manifest = replace(manifest, adaptation=None)
+            repaired = _put_in_place(folder, work, manifest, copier, index)
+            sweep(folder, repaired)
+    return Repaired(
+        tuple(problems),
+        repaired.num_sentences,
+        rescued.num_lost,
+        repaired.adaptation is None,
+    )
+
+
+@contextmanager
+def _work_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder of the store that is gone afterwards."""
+    work = folder / _WORK
+    with storage_errors(folder):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _put_in_place(folder: Path, work: Path, current: Manifest, copier: Copier, index: dict[str, Any]) -> Manifest:
+    """Move finished files to where a manifest can name them, and commit it."""
+    new = copier.manifest
+    with storage_errors(folder):
+        for name in (new.data_folder, *index["files"]):
+            target = folder / name
+            if target.is_dir():  # left behind by one that was killed before its commit
+                shutil.rmtree(target)
+            if (work / name).exists():
+                (work / name).rename(target)
+        fsync_folder(folder)
+    manifest = current.changed(generation=new.generation, extent=new.extent, index=index)
+    manifest.save(folder)
+    return manifest
+
+
+def sweep(folder: Path, manifest: Manifest) -> None:
+    """Take away what no manifest names any more; the caller holds the store's lock."""
+    named = {manifest.data_folder, *((manifest.index or {}).get("files", {}))}
+    for path in (*folder.glob("data-*"), *folder.glob("index-*")):
+        if path.name not in named:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def sweep_all(folder: Path, manifest: Manifest) -> None:
+    """The same, and what a killed compaction left, if none is under way."""
+    sweep(folder, manifest)
+    if (folder / _WORK).exists():
+        try:
+            with compaction_lock(folder):
+                shutil.rmtree(folder / _WORK, ignore_errors=True)
+        except StoreLockedError:
+            pass  # it is under way
+
+
+def _bytes_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,154 @@
+"""What becomes of a pair that comes into a store: a new sentence, another place of a known one, or a correction."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from nearmt.corpus import SentencePair
+from nearmt.harvest import decode_segment
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import Manifest, SegmentData, Snapshot, SortedColumn, Unit, append_segment, identity_hash, pair_hash
+
+_READ_PAIRS = 1024
+_MERGED = 65_536  # so many new ones are kept in a dictionary before they are sorted in
+
+
+class _Places:
+    """Hash → number, for what a snapshot holds and what has come since."""
+
+    def __init__(self, column: np.ndarray, places: np.ndarray) -> None:
+        self._sorted = SortedColumn(column, places)
+        self._recent: dict[int, int] = {}
+
+    def find(self, code: int) -> int | None:
+        if code in self._recent:
+            return self._recent[code]
+        found = self._sorted.find(code)
+        return int(found[-1]) if len(found) else None
+
+    def note(self, code: int, place: int) -> None:
+        self._recent[code] = place
+        if len(self._recent) >= _MERGED:
+            self._sorted = self._sorted.extended(list(self._recent), list(self._recent.values()))
+            self._recent = {}
+
+
+class Known:
+    """The sentences and units of a store, by what they say. Sentences whose units are all gone can come back."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        alive = np.flatnonzero(snapshot.live_units)
+        self.sentences = _Places(np.asarray(snapshot.sentences["pair_hash"]), np.arange(len(snapshot.sentences)))
+        self.units = _Places(np.asarray(snapshot.units["identity"])[alive], alive)
+        self._unit_sentences = np.asarray(snapshot.units["sentence"])
+        self._recent: dict[int, int] = {}
+
+    def note_unit(self, identity: int, number: int, sentence_id: int) -> None:
+        self.units.note(identity, number)
+        self._recent[number] = sentence_id
+
+    def sentence_of(self, unit: int) -> int:
+        return self._recent[unit] if unit in self._recent else int(self._unit_sentences[unit])
+
+
+@dataclass
+class Pending:
+    """What the next commit will hold."""
+
+    first_sentence: int
+    first_unit: int
+    pairs: list[SentencePair] = field(default_factory=list)
+    sources: list[list[int]] = field(default_factory=list)
+    targets: list[list[int]] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+    removed_units: list[int] = field(default_factory=list)
+    num_entries: int = 0
+    pairs_read: int = 0
+    tally: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def behind(cls, manifest: Manifest) -> "Pending":
+        counts = manifest.extent.counts
+        return cls(counts.sentences, counts.units)
+
+    def following(self) -> "Pending":
+        """The next one, when this one is appended."""
+        return Pending(self.first_sentence + len(self.pairs), self.first_unit + len(self.units))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.units and not self.removed_units
+
+
+class Intake:
+    """Decides what becomes of each pair, and force-decodes the new sentences."""
+
+    def __init__(self, model: Seq2Seq, batch_tokens: int) -> None:
+        self.model, self.batch_tokens = model, batch_tokens
+
+    def segments(
+        self, pairs: Iterable[SentencePair], known: Known, pending: Pending, max_entries: int
+    ) -> Iterator[Pending]:
+        """Pairs in pieces of about `max_entries` target tokens, the first of which is `pending`.
+
+        What is taken in is added to what is known. The tally of each piece says what became of its pairs.
+        """
+        waiting = iter(pairs)
+        while chunk := list(itertools.islice(waiting, _READ_PAIRS)):
+            sources = self.model.tokenize_sources([pair.source for pair in chunk])
+            targets = self.model.tokenize_targets([pair.target for pair in chunk])
+            for pair, source, target in zip(chunk, sources, targets, strict=True):
+                pending.pairs_read += 1
+                pending.tally[self._take(pair, source, target, known, pending)] += 1
+                if pending.num_entries >= max_entries:
+                    yield pending
+                    pending = pending.following()
+        if pending.pairs_read:
+            yield pending
+
+    def _take(self, pair: SentencePair, source: list[int], target: list[int], known: Known, pending: Pending) -> str:
+        code, identity = pair_hash(pair), identity_hash(pair)
+        sentence, old_unit = known.sentences.find(code), known.units.find(identity)
+        if old_unit is not None and known.sentence_of(old_unit) == sentence:
+            return "unchanged"
+        if sentence is None and not self._fits(source, target):
+            return "too long"
+        if old_unit is not None:
+            pending.removed_units.append(old_unit)
+        is_new = sentence is None
+        if sentence is None:
+            sentence = pending.first_sentence + len(pending.pairs)
+            known.sentences.note(code, sentence)
+            pending.pairs.append(pair)
+            pending.sources.append(source)
+            pending.targets.append(target)
+            pending.num_entries += len(target)
+        known.note_unit(identity, pending.first_unit + len(pending.units), sentence)
+        pending.units.append(Unit.of(pair, sentence, is_first=is_new))
+        if old_unit is not None:
+            return "replaced"
+        return "added" if is_new else "duplicate"
+
+    def _fits(self, source: list[int], target: list[int]) -> bool:
+        room = self.model.max_target_tokens - len(self.model.forced_prefix)
+        return len(source) <= self.model.max_source_tokens and len(target) <= room
+
+    def append(self, folder: Path, manifest: Manifest, pending: Pending) -> Manifest:
+        """Decode what is pending and append it. It counts once the manifest that this gives is saved."""
+        if pending.pairs:
+            data = decode_segment(
+                self.model,
+                pending.pairs,
+                pending.sources,
+                pending.targets,
+                key_type=manifest.key_type,
+                batch_tokens=self.batch_tokens,
+            )
+        else:
+            data = SegmentData.without_entries(manifest.width)
+        data = replace(data, units=pending.units, removed_units=pending.removed_units)
+        return append_segment(folder, manifest, data)

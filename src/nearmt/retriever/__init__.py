@@ -1,0 +1,9 @@
+"""From decoder states to neighbours: one store or several, as they stand or while they change."""
+
+from nearmt.retriever.merged import MergedRetriever
+from nearmt.retriever.reader import Reader
+from nearmt.retriever.search import RERANKED, Retriever
+
+AnyRetriever = Retriever | MergedRetriever
+
+__all__ = ["RERANKED", "AnyRetriever", "MergedRetriever", "Reader", "Retriever"]
