@@ -9,7 +9,8 @@ SOURCE = Path(nearmt.__file__).parent
 # From the ground up: a room may import itself and whatever stands before it.
 ORDER = [
     "errors", "progress", "neighbors", "corpus", "store", "mixture", "metak", "relatives", "seq2seq", "beam", "index",
-    "retriever", "scores", "recall", "compatibility", "harvest", "builder", "gate", "methods", "decoder", "evidence",
+    "retriever", "scores", "recall", "indexing", "compatibility", "harvest", "intake", "builder", "health",
+    "housekeeping", "editing", "gate", "methods", "decoder", "evidence",
     "devset", "gating", "adaptation", "translator", "evaluation", "memory", "report", "demo", "paper", "bench",
     "cli", "__main__",
 ]  # fmt: skip

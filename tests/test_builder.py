@@ -44,8 +44,8 @@ def assert_same_store(one: Snapshot, two: Snapshot) -> None:
 def test_a_store_in_five_pieces_equals_one_made_at_once(memory, toy_model, tmp_path):
     whole = built(memory, toy_model, tmp_path / "whole.store")
     pieces = built(memory, toy_model, tmp_path / "pieces.store", settings=BuildSettings(segment_entries=200))
-    assert len(whole.manifest.segments) == 1
-    assert len(pieces.manifest.segments) >= 5
+    assert whole.manifest.extent.segments == 1
+    assert pieces.manifest.extent.segments >= 5
     assert_same_store(whole, pieces)
     files = []
     lines = memory.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -79,24 +79,24 @@ def test_a_build_killed_at_any_moment_goes_on_and_gives_the_same_store(memory, t
     script = f"""
 import sys, time
 from nearmt.builder import BuildSettings
-import nearmt.builder as builder
-slow = builder.decode_segment
+import nearmt.intake as intake
+slow = intake.decode_segment
 def slower(*args, **options):
     time.sleep(0.3)
     return slow(*args, **options)
-builder.decode_segment = slower
+intake.decode_segment = slower
 from nearmt.memory import build
 build({str(memory)!r}, model={str(client.model)!r}, out={str(out)!r}, train=False, resume={{resume}},
       settings=BuildSettings(segment_entries=150))
 """
     manifest = partial_folder(out) / "manifest.json"
     for number in range(kills):
-        seen = len(json.loads(manifest.read_text())["segments"]) if number else 0
+        seen = json.loads(manifest.read_text())["extent"]["segments"] if number else 0
         worker = subprocess.Popen([sys.executable, "-c", script.replace("{resume}", str(number > 0))])
         try:
             deadline = time.monotonic() + 120
             while time.monotonic() < deadline and worker.poll() is None:
-                if manifest.exists() and len(json.loads(manifest.read_text())["segments"]) > seen:
+                if manifest.exists() and json.loads(manifest.read_text())["extent"]["segments"] > seen:
                     break
                 time.sleep(0.02)
         finally:
@@ -105,7 +105,7 @@ build({str(memory)!r}, model={str(client.model)!r}, out={str(out)!r}, train=Fals
     assert not out.exists()
     with pytest.raises(StoreError, match="--resume"):
         Translator(out, model=toy_model, method="base")
-    committed = len(json.loads(manifest.read_text())["segments"])
+    committed = json.loads(manifest.read_text())["extent"]["segments"]
     assert committed >= kills
     resumed = built(memory, toy_model, out, settings=BuildSettings(segment_entries=150), resume=True)
     assert_same_store(expected, resumed)
@@ -210,7 +210,7 @@ def test_a_fault_at_the_end_is_known_before_anything_is_decoded(memory, toy_mode
     heard = []
     with memory.open("a", encoding="utf-8") as out:
         out.write("no tab in this line\n")
-    monkeypatch.setattr("nearmt.builder.decode_segment", lambda *args, **options: heard.append("decoded"))
+    monkeypatch.setattr("nearmt.intake.decode_segment", lambda *args, **options: heard.append("decoded"))
     with pytest.raises(CorpusError, match="121"):
         build(memory, model=toy_model, out=tmp_path / "s", progress=lambda stage, done, total: heard.append(stage))
     assert not heard

@@ -31,7 +31,7 @@ def make_store(folder: Path, keys: np.ndarray, per_sentence: int = 1, sources: l
         np.ones(len(keys), np.float16),
         np.zeros(len(keys), np.uint16),
     )
-    manifest = manifest.changed(segments=(append_segment(folder, manifest, data),))
+    manifest = append_segment(folder, manifest, data).changed()
     manifest.save(folder)
     return Snapshot.open(folder)
 

@@ -52,7 +52,7 @@ def new_store(folder: Path) -> Manifest:
 
 
 def appended(folder: Path, manifest: Manifest, data: SegmentData) -> Manifest:
-    changed = manifest.changed(segments=(*manifest.segments, append_segment(folder, manifest, data)))
+    changed = append_segment(folder, manifest, data).changed()
     changed.save(folder)
     return changed
 
@@ -111,13 +111,20 @@ def test_a_snapshot_does_not_see_later_commits(folder):
     assert len(snapshot.sentences) == 4
 
 
-def data_files(folder: Path) -> list[Path]:
-    return sorted((folder / "data-000001").iterdir())
+FILES = [
+    "keys.float16", "values.int32", "probabilities.float16", "positions.uint16", "sentences.bin", "texts.jsonl",
+    "units.bin", "units.jsonl", "segments.jsonl",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("number", range(6))
-def test_a_flipped_byte_is_named_by_verify(folder, number):
-    path = data_files(folder)[number]
+def test_these_are_all_files_that_a_store_without_removals_fills(folder):
+    filled = {path.name for path in (folder / "data-000001").iterdir() if path.stat().st_size}
+    assert filled == set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_byte_is_named_by_verify(folder, name):
+    path = folder / "data-000001" / name
     content = bytearray(path.read_bytes())
     content[len(content) // 4] ^= 1
     path.write_bytes(content)
@@ -127,9 +134,9 @@ def test_a_flipped_byte_is_named_by_verify(folder, number):
     assert path.name in problems[0]
 
 
-@pytest.mark.parametrize("number", range(6))
-def test_a_file_cut_short_or_missing_is_refused_and_named(folder, number):
-    path = data_files(folder)[number]
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_cut_short_or_missing_is_refused_and_named(folder, name):
+    path = folder / "data-000001" / name
     content = path.read_bytes()
     path.write_bytes(content[:-1])
     with pytest.raises(StoreDamagedError, match=f"{path.name} is cut short"):
@@ -159,7 +166,7 @@ def test_a_later_format_is_refused_with_both_numbers(folder):
     content = json.loads((folder / "manifest.json").read_text())
     content["format"] = 99
     (folder / "manifest.json").write_text(json.dumps(content))
-    with pytest.raises(StoreError, match=r"format 99.*format 1"):
+    with pytest.raises(StoreError, match=r"format 99.*format 2"):
         Snapshot.open(folder)
 
 

@@ -188,11 +188,21 @@ def test_an_untrained_store_translates_only_with_an_explicit_method(toy_model, c
         Translator(store.folder, model=toy_model, method="magic")
 
 
-def test_meta_k_belongs_to_the_index_whose_distances_it_saw(store_copy, toy_model):
+@pytest.mark.parametrize("saw", [{"keys": "float32"}, {"index": "IVF8,PQ8", "reranked": 0}])
+def test_meta_k_belongs_to_the_distances_it_saw(store_copy, toy_model, saw):
     manifest = Manifest.load(store_copy)
-    manifest.changed(index={**manifest.index, "reranked": 7}).save(store_copy)
+    learned = manifest.adaptation
+    manifest.changed(adaptation={**learned, "retrieval": {**learned["retrieval"], **saw}}).save(store_copy)
     with pytest.raises(StoreMismatchError, match="nearmt train"):
         Translator(store_copy, model=toy_model)
+
+
+def test_meta_k_goes_with_any_index_whose_candidates_are_measured_on_the_same_keys(store_copy, toy_model):
+    manifest = Manifest.load(store_copy)
+    learned = manifest.adaptation
+    saw = {**learned["retrieval"], "index": "IVF8,PQ8", "reranked": 64}
+    manifest.changed(adaptation={**learned, "retrieval": saw}).save(store_copy)
+    assert Translator(store_copy, model=toy_model).method.name == "adaptive"
 
 
 def test_dev_pairs_that_stand_in_the_store_are_searched_without_themselves(translator, toy_model):
@@ -241,13 +251,13 @@ def test_tuning_chooses_what_is_likely_and_records_what_it_tried(store_copy, toy
     assert [t["loss"] for t in tried["adaptive"][:5]] == sorted(t["loss"] for t in tried["adaptive"][:5])
 
 
-def test_a_store_that_changed_meanwhile_is_not_given_the_network(store_copy, toy_model, client):
+def test_a_store_that_was_built_anew_meanwhile_is_not_given_the_network(store_copy, toy_model, client):
     from nearmt.adaptation import commit_adaptation
     from nearmt.metak import MetaK
 
     snapshot = Store(store_copy).snapshot()
     manifest = snapshot.manifest
-    manifest.changed(index={**manifest.index, "reranked": 7}).save(store_copy)
+    manifest.changed(created_at="2001-01-01T00:00:00Z").save(store_copy)
     with pytest.raises(StoreError, match="while it was being trained"):
         commit_adaptation(snapshot, {"adaptive": MetaK(4, 1.0)}, {})
 

@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ class Added:
     duplicates: int  # the pair was there under another unit or origin, which is noted
     unchanged: int  # the pair was there under this unit
     too_long: int
+    dropped: dict[str, int] = field(default_factory=dict)  # what was left out when the pairs were read, by reason
 
-    def as_dict(self) -> dict[str, int]:
+    def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
@@ -105,8 +106,3 @@ class Editor:
             manifest.save(self.folder)
             after = Snapshot(self.folder, manifest)
             return Removed(len(gone), int(before.live_sentences.sum() - after.live_sentences.sum()))
-
-
-def named_counts(result: Added | Removed) -> list[tuple[str, Any]]:
-    """The counts that are not 0, with names for people."""
-    return [(name.replace("_", " "), count) for name, count in result.as_dict().items() if count]

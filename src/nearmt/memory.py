@@ -1,20 +1,24 @@
-"""What a user holds: a store on disk that can be built, trained, described and checked."""
+"""What a user holds: a store on disk that can be built, trained, changed, described and checked."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from nearmt import __version__
 from nearmt.adaptation import AdaptationSettings, Adapter, commit_adaptation
 from nearmt.builder import Builder, BuildSettings, is_begun, partial_folder, publish, refuse_foreign
 from nearmt.compatibility import check_model
-from nearmt.corpus import DropCounts, SentencePair, normalise_space, read_pairs
+from nearmt.corpus import DropCounts, SentencePair, normalise_space, read_pairs, write_tmx
 from nearmt.devset import dev_from_memory, dev_from_pairs
+from nearmt.editing import Added, Editor, Removed
 from nearmt.errors import CorpusError, SettingError, StoreError
+from nearmt.health import describe
+from nearmt.housekeeping import Compacted, Repaired, compact, repair
 from nearmt.progress import Progress, silent
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Languages, Manifest, Report, Snapshot, build_lock, verify
+from nearmt.store import Languages, Manifest, Report, Snapshot, build_lock, storage_errors, verify
 from nearmt.translator import load_model, open_finished
 
 # A file, several files (two of plain text are taken line by line), or pairs.
@@ -24,9 +28,11 @@ Pairs = str | Path | Sequence[Path] | Iterable[SentencePair | tuple[str, str]]
 class Store:
     """A translation memory on disk, for one model."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, model: Seq2Seq | None = None) -> None:
         self.folder = Path(folder).absolute()
         open_finished(self.folder)
+        self._model = model
+        self._editor = Editor(self.folder)
 
     def __repr__(self) -> str:
         manifest = self.manifest
@@ -54,6 +60,8 @@ class Store:
     ) -> dict[str, Any]:
         """Learn how far to trust this memory, from a dev set or, without one, from the memory itself."""
         snapshot = self.snapshot()
+        if model is None and engine is None:
+            model = self._model
         loaded = (
             model
             if isinstance(model, Seq2Seq)
@@ -63,13 +71,68 @@ class Store:
         pairs = load_pairs(dev, snapshot.manifest.languages, format) if dev is not None else None
         return _train(snapshot, loaded, pairs, settings or AdaptationSettings(), progress)
 
+    def add(
+        self,
+        pairs: Pairs,
+        *,
+        origin: str | None = None,
+        model: Seq2Seq | str | Path | None = None,
+        format: str | None = None,
+        offline: bool = False,
+        progress: Progress = silent,
+    ) -> Added:
+        """Add pairs, or correct those that are there under the same unit id, origin and source.
+
+        They are on disk when this returns, and the next translation uses them. `origin` stands for what the pairs
+        say themselves.
+        """
+        manifest = self.snapshot().manifest
+        loaded = load_pairs(pairs, manifest.languages, format)
+        given = loaded.pairs if origin is None else [replace(pair, origin=origin) for pair in loaded.pairs]
+        added = self._editor.add(given, self._load(manifest, model, offline), progress)
+        return replace(added, dropped=loaded.dropped)
+
+    def remove(self, *, unit_id: str | None = None, origin: str | None = None, source: str | None = None) -> Removed:
+        """Remove the units that fit all that is given; no later translation uses them."""
+        self.snapshot()
+        return self._editor.remove(
+            unit_id=unit_id, origin=origin, source=normalise_space(source) if source is not None else None
+        )
+
+    def compact(self, progress: Progress = silent) -> Compacted:
+        """Write what counts anew, with a new index. What was removed is in no file afterwards."""
+        self.snapshot()
+        return compact(self.folder, progress)
+
+    def export_tmx(self, path: str | Path) -> int:
+        """Write the memory as TMX, one unit for each place that a pair comes from; gives their number."""
+        snapshot = self.snapshot()
+        languages = snapshot.manifest.languages
+        with storage_errors(Path(path)):
+            return write_tmx(
+                Path(path), snapshot.all_units(), languages.source or "und", languages.target or "und", __version__
+            )
+
+    def _load(self, manifest: Manifest, model: Seq2Seq | str | Path | None, offline: bool) -> Seq2Seq:
+        """The model given, or the store's own, loaded once."""
+        if isinstance(model, Seq2Seq):
+            self._model = model
+        elif model is not None or self._model is None:
+            self._model = load_model(manifest, model, offline=offline)
+        check_model(manifest, self._model, self.folder)
+        return self._model
+
     def info(self) -> dict[str, Any]:
-        """Counts, model, index with its recall, and what was learned, for people and machines."""
+        """Counts, origins, model, index with its recall, what was learned and what is due."""
         return describe(self.snapshot())
 
     def verify(self) -> Report:
         """Compare every byte that counts with its checksum."""
         return verify(self.folder)
+
+    def repair(self, progress: Progress = silent) -> Repaired:
+        """Rescue what is whole of a damaged store."""
+        return repair(self.folder, progress)
 
 
 @dataclass(frozen=True)
@@ -193,27 +256,3 @@ def check_place(out: Path, *, resume: bool, force: bool) -> None:
         raise StoreError(f"{out} exists: choose another place, or replace it with --force")
     if is_begun(partial) and not resume and not force:
         raise StoreError(f"{partial} holds an unfinished build: go on with --resume, or start anew with --force")
-
-
-def describe(snapshot: Snapshot) -> dict[str, Any]:
-    """All that `nearmt info` says."""
-    manifest = snapshot.manifest
-    data = snapshot.folder / manifest.data_folder
-    sizes = {path.name: path.stat().st_size for path in sorted(data.iterdir())} if data.exists() else {}
-    return {
-        "store": str(snapshot.folder),
-        "sentences": manifest.num_sentences,
-        "entries": manifest.num_entries,
-        "languages": {"source": manifest.languages.source, "target": manifest.languages.target},
-        "model": manifest.model,
-        "keys": manifest.key_type,
-        "bytes": {"data": sum(sizes.values()), "index": (manifest.index or {}).get("bytes", 0)},
-        "segments": manifest.extent.segments,
-        "built_from": manifest.build.inputs,
-        "dropped": manifest.build.dropped,
-        "index": manifest.index,
-        "adaptation": manifest.adaptation,
-        "created_at": manifest.created_at,
-        "changed_at": manifest.changed_at,
-        "version": manifest.version,
-    }

@@ -22,6 +22,18 @@ EngineOption = Annotated[
 Format = Annotated[
     str | None, typer.Option("--format", help="tmx, xliff, po, tsv, jsonl or lines; else by the file's name.")
 ]
+Also = Annotated[
+    list[Path] | None,
+    typer.Option("--also", help="A further store of the same model to search (may be given again)."),
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", help="Use only what comes from this origin (may be given again; * and ?).")
+]
+Exclude = Annotated[
+    list[str] | None, typer.Option("--exclude", help="Use nothing of this origin (may be given again; * and ?).")
+]
+Since = Annotated[str | None, typer.Option("--since", help="Use only what was changed on this date or later.")]
+Until = Annotated[str | None, typer.Option("--until", help="Use only what was changed before this date.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processor threads to use.")]
 MethodName = Annotated[
     str, typer.Option("--method", help="adaptive, vanilla, uniform, kernel, robust or base (the plain model).")

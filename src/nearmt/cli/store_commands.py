@@ -1,10 +1,11 @@
 """Commands that make, train, describe and check a store."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from nearmt.cli.description import adaptation_rows, print_info, say_doubts, say_recall
 from nearmt.cli.options import (
     AsJson,
     EngineOption,
@@ -99,12 +100,12 @@ def build(
     if as_json:
         print_json(described)
         return
-    _print_info(described)
+    print_info(described)
     if described["adaptation"] is not None:
-        _say_doubts(described["adaptation"])
+        say_doubts(described["adaptation"])
     elif not no_train:
         say("The memory is too small to learn from itself: train with nearmt train and a dev set, or use --method.")
-    _say_recall(described)
+    say_recall(described)
 
 
 def train(
@@ -160,9 +161,9 @@ def train(
     if as_json:
         print_json(described)
     else:
-        for name, value in _adaptation_rows(described):
+        for name, value in adaptation_rows(described):
             print(f"{name:12} {value}")
-    _say_doubts(described)
+    say_doubts(described)
 
 
 def info(store: StorePath, as_json: AsJson = False) -> None:
@@ -173,15 +174,25 @@ def info(store: StorePath, as_json: AsJson = False) -> None:
     if as_json:
         print_json(described)
     else:
-        _print_info(described)
-        _say_recall(described)
+        print_info(described)
+        say_recall(described)
 
 
-def verify(store: StorePath, as_json: AsJson = False, quiet: Quiet = False) -> None:
+def verify(
+    store: StorePath,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Rescue what is whole: what cannot be read is left out.")
+    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
     """Compare every byte of a store with its checksums."""
     from nearmt.store import Manifest
     from nearmt.store import verify as verify_store
 
+    if repair:
+        _repair(store, as_json, quiet)
+        return
     total = Manifest.load(store).extent.segments
     with reporting(quiet) as progress:
         report = verify_store(store, lambda number: progress("verifying", number, total))
@@ -193,79 +204,24 @@ def verify(store: StorePath, as_json: AsJson = False, quiet: Quiet = False) -> N
     else:
         for problem in report.problems:
             say(f"nearmt: {store}: {problem}")
+        say(f"What is whole can be rescued with nearmt verify {store} --repair")
     if not report.is_sound:
         raise typer.Exit(2)
 
 
-def _print_info(described: dict[str, Any]) -> None:
-    index, bytes_on_disk, model = described["index"] or {}, described["bytes"], described["model"]
-    recall = index.get("recall")
-    rows = [
-        ("store", described["store"]),
-        ("languages", f"{described['languages']['source'] or '?'} → {described['languages']['target'] or '?'}"),
-        ("model", f"{model['name']} ({model['architecture']}, width {model['width']})"),
-        ("memory", f"{described['sentences']:,} sentences, {described['entries']:,} entries"),
-        ("on disk", f"{bytes_on_disk['data'] / 1e6:,.1f} MB data, {bytes_on_disk['index'] / 1e6:,.1f} MB index"),
-        ("dropped", ", ".join(f"{n:,} {reason}" for reason, n in described["dropped"].items()) or "nothing"),
-        ("index", f"{index.get('factory', 'none')}" + ("" if index.get("factory") in (None, "Flat") else
-                  f", {index['num_probes']} lists probed, {index['reranked']} re-ranked")),
-    ]  # fmt: skip
-    if recall:
-        rows.append(("recall", _recall_text(recall)))
-    rows += _adaptation_rows(described["adaptation"])
-    for name, value in rows:
-        print(f"{name:12} {value}")
+def _repair(store: Path, as_json: bool, quiet: bool) -> None:
+    from nearmt.housekeeping import repair
 
-
-def _recall_text(recall: dict[str, Any]) -> str:
-    if not recall["num_queries"]:
-        return "not measured: the memory has no two different sentences"
-    return f"{recall['recall']:.1%} of the {recall['k']} nearest, {recall['mass']:.1%} of their weight"
-
-
-def _adaptation_rows(learned: dict[str, Any] | None) -> list[tuple[str, str]]:
-    if learned is None:
-        return [("meta-k", "not trained: run nearmt train")]
-    metak, vanilla, held = learned["metak"], learned["vanilla"], learned["held_out"]
-    is_seen, relatives = learned["is_selected_on_training_part"], learned.get("relatives", {})
-    losses = ", ".join(f"{name} {held[f'{name}_loss']:.3f}" for name in ("base", "vanilla", "adaptive", *relatives))
-    return [
-        ("meta-k", f"K {metak['max_k']}, T {metak['temperature']:g}, trained on {learned['trained_on']['origin']}"),
-        *((name, f"K {of['max_k']}, best after {of['steps']} steps") for name, of in relatives.items()),
-        ("vanilla", f"k {vanilla['k']}, T {vanilla['temperature']:g}, share {vanilla['knn_share']:g}"),
-        ("all of dev" if is_seen else "held out",
-         f"loss a token: {losses}" + ("" if is_seen else f" ({held['sentences']} sentences)")),
-        ("dev recall", _recall_text(learned["recall"])),
-        *([("gate", _gate_text(learned["gate"]))] if learned.get("gate") else []),
-    ]  # fmt: skip
-
-
-def _gate_text(gate: dict[str, Any]) -> str:
-    scores = f"held-out BLEU {gate['bleu']:.2f}, without it {gate['bleu_without_gate']:.2f}"
-    return f"leaves out {gate['skipped_share']:.0%} of the searches; {scores}"
-
-
-_FEW_SENTENCES = 20
-
-
-def _say_doubts(learned: dict[str, Any]) -> None:
-    """What a user should know before trusting what was learned."""
-    held = learned["held_out"]
-    dropped = learned["trained_on"].get("dropped")
-    if dropped:
-        say(f"Left out of the dev set: {', '.join(f'{n} {why}' for why, n in dropped.items())}.")
-    if held["adaptive_loss"] >= held["base_loss"]:
-        say("Warning: on the held-out sentences the memory did not help: Meta-k has learned to ignore it.")
-    if held["sentences"] < _FEW_SENTENCES:
-        say(f"Warning: only {held['sentences']} held-out sentences: train with a larger dev set (some hundred pairs).")
-
-
-def _say_recall(described: dict[str, Any]) -> None:
-    from nearmt.recall import LOW_MASS, LOW_RECALL
-
-    for part in (described["index"], described["adaptation"]):
-        recall = (part or {}).get("recall")
-        if recall and recall["num_queries"] and (recall["mass"] < LOW_MASS or recall["recall"] < LOW_RECALL):
-            found = f"{recall['recall']:.0%} of the neighbours and {recall['mass']:.0%} of their weight"
-            say(f"The index finds only {found}: build with more --probes or --rerank, or with another --index.")
-            return
+    with reporting(quiet) as progress:
+        done = repair(store.absolute(), progress)
+    if as_json:
+        print_json(done.as_dict())
+        return
+    for problem in done.problems:
+        say(f"nearmt: {store}: {problem}")
+    if not done.problems:
+        print(f"{store} is sound: there was nothing to repair")
+        return
+    print(f"{done.kept_sentences:,} sentences kept, {done.lost_sentences:,} lost")
+    if done.needs_training:
+        say(f"It has to be trained: run nearmt train {store}")

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from nearmt.cli.options import (
+    Also,
     AsJson,
     BatchSize,
     Beam,
     EarlyStopping,
     EngineOption,
+    Exclude,
     Format,
     GateOption,
     K,
@@ -25,11 +27,14 @@ from nearmt.cli.options import (
     MethodName,
     ModelOption,
     Offline,
+    Only,
     Quiet,
     Share,
+    Since,
     StorePath,
     Temperature,
     Threads,
+    Until,
     decoding_settings,
     names_of,
     set_threads,
@@ -82,6 +87,11 @@ def translate(
     temperature: Temperature = None,
     share: Share = None,
     gate: GateOption = "off",
+    also: Also = None,
+    only: Only = None,
+    exclude: Exclude = None,
+    since: Since = None,
+    until: Until = None,
     beam: Beam = 4,
     n_best: Annotated[
         int, typer.Option("--n-best", min=1, help="Hypotheses a sentence; more than one needs --json.")
@@ -96,6 +106,7 @@ def translate(
     """Translate lines: as many come out as go in, in order; an empty line stays empty."""
     from nearmt.corpus import read_lines
     from nearmt.errors import SettingError
+    from nearmt.store import Filter
     from nearmt.translator import Translator
 
     set_threads(threads)
@@ -104,13 +115,14 @@ def translate(
     settings = decoding_settings(beam, length_penalty, early_stopping, batch_size, n_best)
     lines = read_lines(text)
     translator = Translator(
-        store,
+        [store, *(also or [])],
         model=model,
         method=method,
         k=k,
         temperature=temperature,
         knn_share=share,
         gate=gate,
+        filter=Filter(tuple(only or ()), tuple(exclude or ()), since, until),
         decoding=settings,
         offline=offline,
         engine=engine,
@@ -232,6 +244,11 @@ def explain(
     temperature: Temperature = None,
     share: Share = None,
     gate: GateOption = "off",
+    also: Also = None,
+    only: Only = None,
+    exclude: Exclude = None,
+    since: Since = None,
+    until: Until = None,
     neighbors: Annotated[int, typer.Option("--neighbors", min=0, help="Neighbours shown for each token.")] = 3,
     beam: Beam = 4,
     length_penalty: LengthPenalty = 0.6,
@@ -240,18 +257,20 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Translate one sentence and show, token by token, what the memory had to do with it."""
+    from nearmt.store import Filter
     from nearmt.translator import Translator
 
     set_threads(threads)
     settings = decoding_settings(beam, length_penalty, early_stopping, 1)
     translator = Translator(
-        store,
+        [store, *(also or [])],
         model=model,
         method=method,
         k=k,
         temperature=temperature,
         knn_share=share,
         gate=gate,
+        filter=Filter(tuple(only or ()), tuple(exclude or ()), since, until),
         decoding=settings,
         offline=offline,
         engine=engine,

@@ -8,6 +8,7 @@ Duplicates and length are not judged here.
 from nearmt.corpus.formats import FORMATS, detect_format, read_pairs
 from nearmt.corpus.pairs import DropCounts, PairSieve, SentencePair, normalise_space
 from nearmt.corpus.streams import check_readable, read_lines
+from nearmt.corpus.tmx_writer import write_tmx
 
 __all__ = [
     "FORMATS",
@@ -19,4 +20,5 @@ __all__ = [
     "normalise_space",
     "read_lines",
     "read_pairs",
+    "write_tmx",
 ]

@@ -69,10 +69,13 @@ class Origin:
 
 def origins(snapshot: Snapshot) -> list[Origin]:
     """The origins of a memory, the largest first."""
-    alive = snapshot.live_units
-    codes, times = snapshot.units["origin_hash"][alive], snapshot.units["time"][alive]
+    alive = np.flatnonzero(snapshot.live_units)
+    order = alive[np.argsort(snapshot.units["origin_hash"][alive], kind="stable")]
+    codes, times = snapshot.units["origin_hash"][order], snapshot.units["time"][order]
+    starts = np.flatnonzero(np.diff(codes, prepend=codes[:1] + np.uint64(1)) != 0)
     found = []
-    for code, name in origin_names(snapshot).items():
-        of_it = times[codes == np.uint64(code)]
+    for start, end in zip(starts, np.append(starts, len(codes))[1:], strict=True):
+        of_it = times[start:end]
+        name = snapshot.unit(int(order[start])).origin
         found.append(Origin(name, len(of_it), date_of(int(of_it.min())), date_of(int(of_it.max()))))
     return sorted(found, key=lambda origin: (-origin.units, origin.name or ""))

@@ -9,7 +9,7 @@ import numpy as np
 
 from nearmt.errors import StoreDamagedError
 from nearmt.store.columns import columns_of
-from nearmt.store.extent import Counts, Segment
+from nearmt.store.extent import Counts, Extent, Segment
 from nearmt.store.manifest import Manifest
 from nearmt.store.snapshot import Snapshot
 from nearmt.store.verify import describe_problems, inspect
@@ -79,7 +79,7 @@ def salvage(
             break  # from here on a file is too short
         kept.append((first, end, not bad))
     reached = kept[-1][1] if kept else Counts()
-    shorter = replace(manifest, extent=replace(manifest.extent, counts=reached, segments=len(kept)))
+    shorter = replace(manifest, extent=Extent(reached, len(kept)))  # without the log, which may be the damaged file
     try:
         rescued = Salvaged(folder, shorter, kept, manifest.num_sentences - reached.sentences)
     except StoreDamagedError as error:

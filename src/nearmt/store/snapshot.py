@@ -21,6 +21,7 @@ from nearmt.store.columns import (
     VALUES,
     columns_of,
 )
+from nearmt.store.extent import LOG
 from nearmt.store.manifest import Manifest
 from nearmt.store.units import UNIT, Unit
 
@@ -60,9 +61,10 @@ class Snapshot:
     def _check_sizes(self) -> None:
         if not self.manifest.extent.segments:
             return
-        for column in columns_of(self.manifest):
-            path = self.folder / self.manifest.data_folder / column.name
-            wanted = column.size_at(self.manifest.extent.counts)
+        extent = self.manifest.extent
+        sizes = {column.name: column.size_at(extent.counts) for column in columns_of(self.manifest)}
+        for name, wanted in {**sizes, LOG: extent.log_bytes}.items():
+            path = self.folder / self.manifest.data_folder / name
             size = path.stat().st_size if path.exists() else None
             if size is None:
                 raise StoreDamagedError(f"{path} is missing: run nearmt verify")
@@ -178,6 +180,13 @@ class Snapshot:
     def texts(self) -> Iterator[SentencePair]:
         """All segments that count, in the order of their sentence ids."""
         return (self.text(int(i)) for i in self.live_sentence_ids)
+
+    def all_units(self) -> Iterator[SentencePair]:
+        """Every unit that is there, in order, as a pair."""
+        for sentence_id in self.live_sentence_ids.tolist():
+            pair = self.text(sentence_id)
+            for unit in self.units_of(sentence_id):
+                yield SentencePair(pair.source, pair.target, unit.unit_id, unit.origin, unit.changed_at)
 
     def _damaged(self, name: str, at: int) -> StoreDamagedError:
         path = self.folder / self.manifest.data_folder / name

@@ -1,0 +1,107 @@
+"""A store described for people."""
+
+from typing import Any
+
+from nearmt.cli.output import say
+
+
+def print_info(described: dict[str, Any]) -> None:
+    """What `nearmt info` says, for people."""
+    index, bytes_on_disk, model = described["index"] or {}, described["bytes"], described["model"]
+    recall = index.get("recall")
+    rows = [
+        ("store", described["store"]),
+        ("languages", f"{described['languages']['source'] or '?'} → {described['languages']['target'] or '?'}"),
+        ("model", f"{model['name']} ({model['architecture']}, width {model['width']})"),
+        ("memory", f"{described['sentences']:,} sentences, {described['entries']:,} entries, "
+                   f"{described['units']:,} units"),
+        ("on disk", f"{bytes_on_disk['data'] / 1e6:,.1f} MB data, {bytes_on_disk['index'] / 1e6:,.1f} MB index"),
+        ("dropped", ", ".join(f"{n:,} {reason}" for reason, n in described["dropped"].items()) or "nothing"),
+        ("index", f"{index.get('factory', 'none')}" + ("" if index.get("factory") in (None, "Flat") else
+                  f", {index['num_probes']} lists probed, {index['reranked']} re-ranked")),
+    ]  # fmt: skip
+    if recall:
+        rows.append(("recall", _recall_text(recall)))
+    rows += adaptation_rows(described["adaptation"])
+    rows += _origin_rows(described)
+    rows += _health_rows(described["health"], described["store"])
+    for name, value in rows:
+        print(f"{name:12} {value}")
+
+
+_SHOWN_ORIGINS = 10
+
+
+def _origin_rows(described: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = [
+        ("origin", f"{of['name'] or 'none'}: {of['units']:,} units, {of['first_date'][:10]} to {of['last_date'][:10]}")
+        for of in described["origins"][:_SHOWN_ORIGINS]
+    ]
+    others = described["num_origins"] - len(rows)
+    return [*rows, ("", f"and {others:,} more origins (--json lists them)")] if others > 0 else rows
+
+
+def _health_rows(health: dict[str, Any], store: str) -> list[tuple[str, str]]:
+    rows = [("changes", f"{health['removed_share']:.1%} removed, {health['new_share']:.1%} not in the index yet")]
+    if health["compaction_due"]:
+        rows.append(("due", f"compaction ({'; '.join(health['compaction_due'])}): run nearmt compact {store}"))
+    if health["training_due"]:
+        share = health["changed_since_training"]
+        rows.append(("due", f"training (the memory has changed by {share:.0%} since): run nearmt train {store}"))
+    return rows
+
+
+def _recall_text(recall: dict[str, Any]) -> str:
+    if not recall["num_queries"]:
+        return "not measured: the memory has no two different sentences"
+    return f"{recall['recall']:.1%} of the {recall['k']} nearest, {recall['mass']:.1%} of their weight"
+
+
+def adaptation_rows(learned: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """What was learned, as names and values."""
+    if learned is None:
+        return [("meta-k", "not trained: run nearmt train")]
+    metak, vanilla, held = learned["metak"], learned["vanilla"], learned["held_out"]
+    is_seen, relatives = learned["is_selected_on_training_part"], learned.get("relatives", {})
+    losses = ", ".join(f"{name} {held[f'{name}_loss']:.3f}" for name in ("base", "vanilla", "adaptive", *relatives))
+    return [
+        ("meta-k", f"K {metak['max_k']}, T {metak['temperature']:g}, trained on {learned['trained_on']['origin']}"),
+        *((name, f"K {of['max_k']}, best after {of['steps']} steps") for name, of in relatives.items()),
+        ("vanilla", f"k {vanilla['k']}, T {vanilla['temperature']:g}, share {vanilla['knn_share']:g}"),
+        ("all of dev" if is_seen else "held out",
+         f"loss a token: {losses}" + ("" if is_seen else f" ({held['sentences']} sentences)")),
+        ("dev recall", _recall_text(learned["recall"])),
+        *([("gate", _gate_text(learned["gate"]))] if learned.get("gate") else []),
+    ]  # fmt: skip
+
+
+def _gate_text(gate: dict[str, Any]) -> str:
+    scores = f"held-out BLEU {gate['bleu']:.2f}, without it {gate['bleu_without_gate']:.2f}"
+    return f"leaves out {gate['skipped_share']:.0%} of the searches; {scores}"
+
+
+_FEW_SENTENCES = 20
+
+
+def say_doubts(learned: dict[str, Any]) -> None:
+    """What a user should know before trusting what was learned."""
+    held = learned["held_out"]
+    dropped = learned["trained_on"].get("dropped")
+    if dropped:
+        say(f"Left out of the dev set: {', '.join(f'{n} {why}' for why, n in dropped.items())}.")
+    if held["adaptive_loss"] >= held["base_loss"]:
+        say("Warning: on the held-out sentences the memory did not help: Meta-k has learned to ignore it.")
+    if held["sentences"] < _FEW_SENTENCES:
+        say(f"Warning: only {held['sentences']} held-out sentences: train with a larger dev set (some hundred pairs).")
+
+
+def say_recall(described: dict[str, Any]) -> None:
+    """Warn of an index that misses much."""
+    from nearmt.recall import LOW_MASS, LOW_RECALL
+
+    for part in (described["index"], described["adaptation"]):
+        recall = (part or {}).get("recall")
+        if recall and recall["num_queries"] and (recall["mass"] < LOW_MASS or recall["recall"] < LOW_RECALL):
+            found = f"{recall['recall']:.0%} of the neighbours and {recall['mass']:.0%} of their weight"
+            say(f"The index finds only {found}: build with more --probes or --rerank, or with another --index.")
+            return

@@ -1,0 +1,130 @@
+"""Commands that change a store: add, remove, compact; and export."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nearmt.cli.options import AsJson, Format, ModelOption, Offline, Quiet, StorePath, Threads, set_threads
+from nearmt.cli.output import print_json, reporting, say
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.command("add", epilog="Example: nearmt add client.store confirmed-today.tmx --origin client-a")(add)
+    app.command("remove", epilog="Example: nearmt remove client.store --origin client-a")(remove)
+    app.command("compact", epilog="Example: nearmt compact client.store")(compact)
+    app.command("export", epilog="Example: nearmt export client.store --tmx client.tmx")(export)
+
+
+def add(
+    store: StorePath,
+    inputs: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="TMX, XLIFF, PO, TSV, JSONL, two aligned files, or -.")
+    ],
+    origin: Annotated[
+        str | None, typer.Option("--origin", help="Where they come from, instead of what the files say.")
+    ] = None,
+    model: ModelOption = None,
+    offline: Offline = False,
+    format: Format = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Add pairs to a store. A unit that is there with another target is corrected."""
+    from nearmt.memory import Store
+
+    set_threads(threads)
+    opened = Store(store)
+    try:
+        with reporting(quiet) as progress:
+            added = opened.add(inputs, origin=origin, model=model, format=format, offline=offline, progress=progress)
+    except KeyboardInterrupt:
+        say("interrupted: what was added so far stays; the same command adds the rest")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json(added.as_dict())
+        return
+    told = {
+        "new": added.added,
+        "corrected": added.replaced,
+        "known, with a new origin": added.duplicates,
+        "unchanged": added.unchanged,
+        "too long": added.too_long,
+        **added.dropped,
+    }
+    print(", ".join(f"{count:,} {what}" for what, count in told.items() if count))
+    _say_due(opened.info()["health"], store)
+
+
+def remove(
+    store: StorePath,
+    unit: Annotated[str | None, typer.Option("--unit", help="The unit with this id.")] = None,
+    origin: Annotated[str | None, typer.Option("--origin", help="All that comes from there.")] = None,
+    source_text: Annotated[str | None, typer.Option("--source-text", help="Pairs with this source.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove units from a store; with several options, those that fit all of them.
+
+    No later translation uses them. Their text stays in the files until nearmt compact.
+    """
+    from nearmt.memory import Store
+
+    opened = Store(store)
+    removed = opened.remove(unit_id=unit, origin=origin, source=source_text)
+    if as_json:
+        print_json(removed.as_dict())
+    else:
+        print(f"{removed.units:,} units removed, {removed.sentences:,} sentences gone")
+        _say_due(opened.info()["health"], store)
+    if not removed.units:
+        say("nearmt: nothing in the store fits")
+        raise typer.Exit(2)
+
+
+def compact(store: StorePath, threads: Threads = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Write what counts anew, with a new index: what was removed is in no file afterwards.
+
+    Translations, additions and removals go on meanwhile.
+    """
+    from nearmt.memory import Store
+
+    set_threads(threads)
+    with reporting(quiet) as progress:
+        done = Store(store).compact(progress)
+    if as_json:
+        print_json(done.as_dict())
+        return
+    print(
+        f"{done.sentences:,} sentences, {done.entries:,} entries; {done.removed_sentences:,} sentences left out; "
+        f"{done.bytes_before / 1e6:,.1f} MB before, {done.bytes_after / 1e6:,.1f} MB now"
+    )
+
+
+def export(
+    store: StorePath,
+    tmx: Annotated[Path, typer.Option("--tmx", help="The file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a store's memory as TMX, with unit ids, origins and dates."""
+    from nearmt.errors import SettingError
+    from nearmt.memory import Store
+
+    if tmx.exists() and not force:
+        raise SettingError(f"{tmx} exists: choose another place, or write over it with --force")
+    count = Store(store).export_tmx(tmx)
+    if as_json:
+        print_json({"units": count, "file": str(tmx)})
+    else:
+        print(f"{count:,} units written to {tmx}")
+
+
+def _say_due(health: dict[str, object], store: Path) -> None:
+    """What the store asks for after a change."""
+    reasons = health["compaction_due"]
+    if isinstance(reasons, list) and reasons:
+        say(f"Compaction is due ({'; '.join(reasons)}): run nearmt compact {store}")
+    if health["training_due"]:
+        say(f"The memory has changed much since Meta-k was trained: run nearmt train {store}")
