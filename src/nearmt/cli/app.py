@@ -7,7 +7,15 @@ import traceback
 import typer
 
 from nearmt import __version__
-from nearmt.cli import bench_command, demo_command, memory_commands, paper_command, store_commands, text_commands
+from nearmt.cli import (
+    bench_command,
+    demo_command,
+    memory_commands,
+    paper_command,
+    serve_command,
+    store_commands,
+    text_commands,
+)
 from nearmt.errors import NearMTError
 
 app = typer.Typer(
@@ -39,6 +47,7 @@ text_commands.register(app)
 demo_command.register(app)
 paper_command.register(app)
 bench_command.register(app)
+serve_command.register(app)
 
 
 def main() -> None:

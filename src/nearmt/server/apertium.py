@@ -26,7 +26,7 @@ class ApertiumReply(BaseModel):
 
 @router.get(
     "/translate", response_model=ApertiumReply, summary="Translate",
-    responses=errors(401, 403, 429, 503, 504, model=LibreError),
+    responses=errors(403, 429, 503, 504, model=LibreError),
 )  # fmt: skip
 async def translate(
     request: Request,

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import astuple
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -17,7 +18,7 @@ from nearmt.server import apertium, deepl_memories, deepl_translate, libretransl
 from nearmt.server import native_translate
 from nearmt.server.access import Gatekeeper
 from nearmt.server.context import Context
-from nearmt.server.failures import ApiError, body_of, from_http, from_validation
+from nearmt.server.failures import ApiError, in_dialect, from_http, from_validation
 from nearmt.server.guard import Guard
 from nearmt.server.jobs import ImportJobs
 from nearmt.server.metrics import Metrics
@@ -49,7 +50,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     )
     metrics.watch(
         lambda: sum(engine.batcher.num_queued for engine in shelf.engines),
-        lambda: [(f.name, f.sentences, f.entries) for f in map(shelf.facts, filter(shelf.is_ready, shelf.names))],
+        lambda: [(name, *astuple(shelf.counts(name))) for name in filter(shelf.is_ready, shelf.names)],
     )
     app = FastAPI(
         title="nearmt",
@@ -87,7 +88,8 @@ def _load(shelf: Shelf) -> None:
 
 
 def _answer(request: Request, error: ApiError) -> JSONResponse:
-    return JSONResponse(body_of(error, request.url.path), error.status_code, error.headers)
+    status, content = in_dialect(error, request.url.path)
+    return JSONResponse(content, status, error.headers)
 
 
 async def _on_http_error(request: Request, error: Exception) -> JSONResponse:

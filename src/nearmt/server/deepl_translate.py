@@ -65,7 +65,7 @@ class DeeplTranslateReply(BaseModel):
 
 @router.post(
     "/translate", response_model=DeeplTranslateReply, response_model_exclude_none=True, summary="Translate",
-    responses=deepl_errors(401, 403, 404, 415, 429, 503, 504), openapi_extra=body_in_forms(DeeplTranslateBody),
+    responses=deepl_errors(403, 404, 415, 429, 503, 504), openapi_extra=body_in_forms(DeeplTranslateBody),
 )  # fmt: skip
 async def translate(request: Request) -> dict[str, Any]:
     context = Context.of(request)
@@ -111,7 +111,7 @@ class DeeplLanguage(BaseModel):
 
 @router.get(
     "/languages", response_model=list[DeeplLanguage], response_model_exclude_none=True, summary="Languages",
-    responses=deepl_errors(401, 403, 415, 429),
+    responses=deepl_errors(403, 415, 429),
     openapi_extra={
         "parameters": [{"name": "type", "in": "query", "schema": {"type": "string", "enum": ["source", "target"]}}]
     },
@@ -136,7 +136,7 @@ class DeeplUsage(BaseModel):
     character_limit: int
 
 
-@router.get("/usage", response_model=DeeplUsage, summary="Usage", responses=deepl_errors(401, 403, 429))
+@router.get("/usage", response_model=DeeplUsage, summary="Usage", responses=deepl_errors(403, 429))
 async def usage(request: Request) -> dict[str, Any]:
     context = Context.of(request)
     caller = context.admit(request, Role.TRANSLATE)
@@ -151,7 +151,7 @@ class DeeplGlossaryPairs(BaseModel):
     supported_languages: list[dict[str, Any]]
 
 
-@router.get("/glossaries", response_model=DeeplGlossaries, summary="None", responses=deepl_errors(401, 403, 429))
+@router.get("/glossaries", response_model=DeeplGlossaries, summary="None", responses=deepl_errors(403, 429))
 async def glossaries(request: Request) -> dict[str, Any]:
     Context.of(request).admit(request, Role.TRANSLATE)
     return {"glossaries": []}
@@ -159,7 +159,7 @@ async def glossaries(request: Request) -> dict[str, Any]:
 
 @router.get(
     "/glossary-language-pairs", response_model=DeeplGlossaryPairs, summary="None",
-    responses=deepl_errors(401, 403, 429),
+    responses=deepl_errors(403, 429),
 )  # fmt: skip
 async def glossary_pairs(request: Request) -> dict[str, Any]:
     Context.of(request).admit(request, Role.TRANSLATE)

@@ -13,6 +13,7 @@ _MEANINGS = {
     404: "It is not there",
     408: "The body did not arrive in time",
     409: "Another process is writing to the store",
+    415: "The body is neither JSON nor a form",
     413: "More than the server takes",
     429: "Too many requests",
     503: "Not ready, or too much is waiting; Retry-After says when to come again",

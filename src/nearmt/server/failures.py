@@ -78,13 +78,16 @@ def unexpected() -> ApiError:
     return ApiError(500, "internal_error", "something went wrong in the server: its log says more")
 
 
-def body_of(error: ApiError, path: str) -> dict[str, Any]:
-    """The error in the words of the protocol that the path belongs to."""
-    if path.startswith(("/v2/", "/v3/")):
-        return {"message": error.message, "detail": error.code}
-    if path.strip("/") in LIBRETRANSLATE_PATHS:
-        return {"error": error.message}
-    return {"error": {"code": error.code, "message": error.message}}
+def in_dialect(error: ApiError, path: str) -> tuple[int, dict[str, Any]]:
+    """Status and body of an error in the words of the protocol that the path belongs to."""
+    is_deepl, is_libre = path.startswith(("/v2/", "/v3/")), path.strip("/") in LIBRETRANSLATE_PATHS
+    # Their clients know a missing key by 403 alone.
+    status = 403 if error.status_code == 401 and (is_deepl or is_libre) else error.status_code
+    if is_deepl:
+        return status, {"message": error.message, "detail": error.code}
+    if is_libre:
+        return status, {"error": error.message}
+    return status, {"error": {"code": error.code, "message": error.message}}
 
 
 LIBRETRANSLATE_PATHS = frozenset(

@@ -1,19 +1,35 @@
 """Evidence for machines: every output token with its neighbours, as plain JSON values."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nearmt.evidence import NeighborEvidence, TokenEvidence, token_spans
 from nearmt.seq2seq import Seq2Seq
 
 
-def describe_tokens(tokens: Sequence[TokenEvidence], model: Seq2Seq) -> tuple[dict[str, Any], ...]:
+def describe_tokens(
+    tokens: Sequence[TokenEvidence], model: Seq2Seq, store_names: Mapping[str, str]
+) -> tuple[dict[str, Any], ...]:
     """The evidence of one sentence; where a neighbour's token stands in its segment is worked out here."""
-    spans: dict[str, list[tuple[int, int]]] = {}
-    return tuple(_token(token, model, spans) for token in tokens)
+    segments = _Segments(model, store_names)
+    return tuple(_token(token, segments) for token in tokens)
 
 
-def _token(token: TokenEvidence, model: Seq2Seq, spans: dict[str, list[tuple[int, int]]]) -> dict[str, Any]:
+class _Segments:
+    """Where tokens stand in stored targets, each target looked at once, and what its store is called."""
+
+    def __init__(self, model: Seq2Seq, store_names: Mapping[str, str]) -> None:
+        self._model, self.store_names = model, store_names
+        self._spans: dict[str, list[tuple[int, int]]] = {}
+
+    def span(self, target: str, position: int) -> tuple[int, int]:
+        if target not in self._spans:
+            self._spans[target] = token_spans(self._model, self._model.tokenize_targets([target])[0])
+        known = self._spans[target]
+        return known[position] if position < len(known) else (len(target), len(target))
+
+
+def _token(token: TokenEvidence, segments: _Segments) -> dict[str, Any]:
     return {
         "token": token.token,
         "start": token.start,
@@ -24,18 +40,13 @@ def _token(token: TokenEvidence, model: Seq2Seq, spans: dict[str, list[tuple[int
         "is_models_first_choice": token.is_models_first_choice,
         "nmt_first_choices": [{"token": text, "probability": value} for text, value in token.nmt_first_choices],
         "size_probabilities": [{"k": k, "probability": value} for k, value in token.size_probabilities.items()],
-        "neighbors": [_neighbor(neighbor, model, spans) for neighbor in token.neighbors],
+        "neighbors": [_neighbor(neighbor, segments) for neighbor in token.neighbors],
     }
 
 
-def _neighbor(
-    neighbor: NeighborEvidence, model: Seq2Seq, spans: dict[str, list[tuple[int, int]]]
-) -> dict[str, Any]:
+def _neighbor(neighbor: NeighborEvidence, segments: _Segments) -> dict[str, Any]:
     segment = neighbor.segment
-    if segment.target not in spans:
-        spans[segment.target] = token_spans(model, model.tokenize_targets([segment.target])[0])
-    known = spans[segment.target]
-    start, end = known[neighbor.position] if neighbor.position < len(known) else (0, 0)
+    start, end = segments.span(segment.target, neighbor.position)
     return {
         "token": neighbor.token,
         "weight": neighbor.weight,
@@ -47,4 +58,5 @@ def _neighbor(
         "unit_id": segment.unit_id,
         "origin": segment.origin,
         "changed_at": segment.changed_at,
+        "store": segments.store_names.get(neighbor.store),
     }

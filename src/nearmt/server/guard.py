@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nearmt.server.failures import ApiError, body_of, unexpected
+from nearmt.server.failures import ApiError, in_dialect, unexpected
 from nearmt.server.metrics import Metrics
 from nearmt.server.settings import ServerSettings
 
@@ -151,9 +151,10 @@ def _host_name(host: str) -> str:
 
 
 async def _answer(error: ApiError, scope: Scope, send: Send) -> None:
-    body = json.dumps(body_of(error, scope["path"]), ensure_ascii=False).encode("utf-8", "replace")
+    status, content = in_dialect(error, scope["path"])
+    body = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
     headers: list[Any] = [(b"content-type", b"application/json")]
     headers += [(name.lower().encode(), value.encode()) for name, value in (error.headers or {}).items()]
     headers.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": error.status_code, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

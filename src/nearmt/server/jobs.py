@@ -32,13 +32,16 @@ class ImportJob:
     store: str
     origin: str
     owner: str
+    forces_origin: bool = False  # also on pairs that state another
     id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
     state: Literal["waiting", "running", "done", "failed"] = "waiting"
     done: int = 0
     total: int | None = None
     added: int = 0
-    unchanged: int = 0
     replaced: int = 0
+    duplicates: int = 0
+    unchanged: int = 0
+    too_long: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     error: str | None = None
     created_at: str = field(default_factory=lambda: now())
@@ -131,12 +134,14 @@ class ImportJobs:
         while chunk := list(islice(pairs, _PAIRS_AT_ONCE)):
             if self._is_closing.is_set():
                 raise SettingError(f"the server was stopped after {job.done} of {job.total} pairs: import the file again")
-            named = [replace(pair, origin=job.origin if pair.origin in (None, _STEM) else pair.origin) for pair in chunk]
+            unnamed = (None, _STEM)
+            named = [
+                replace(pair, origin=job.origin) if job.forces_origin or pair.origin in unnamed else pair
+                for pair in chunk
+            ]
             added = self._shelf.add(job.store, named)
-            job.added += added.added
-            job.unchanged += added.unchanged
-            job.replaced += added.replaced
-            job.dropped.update(added.dropped)
+            for name in ("added", "replaced", "duplicates", "unchanged", "too_long"):
+                setattr(job, name, getattr(job, name) + getattr(added, name))
             job.done += len(chunk)
         job.dropped.update(drops.as_dict())
 

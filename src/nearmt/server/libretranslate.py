@@ -58,7 +58,7 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 @router.post(
     "/translate", response_model=LibreTranslateReply, response_model_exclude_none=True, summary="Translate",
-    responses=_errors(401, 403, 415, 429, 503, 504), openapi_extra=body_in_forms(LibreTranslateBody),
+    responses=_errors(403, 415, 429, 503, 504), openapi_extra=body_in_forms(LibreTranslateBody),
 )  # fmt: skip
 async def translate(request: Request) -> dict[str, Any]:
     context = Context.of(request)
@@ -98,7 +98,7 @@ class LibreDetectBody(BaseModel):
 
 @router.post(
     "/detect", response_model=list[DetectedLanguage], summary="Guess the language of a text",
-    responses=_errors(401, 403, 415, 429), openapi_extra=body_in_forms(LibreDetectBody),
+    responses=_errors(403, 415, 429), openapi_extra=body_in_forms(LibreDetectBody),
 )  # fmt: skip
 async def detect(request: Request) -> list[dict[str, Any]]:
     context = Context.of(request)
@@ -184,7 +184,7 @@ class LibreSuggestReply(BaseModel):
 
 @router.post(
     "/suggest", response_model=LibreSuggestReply, summary="Add a better translation to the memory",
-    responses=_errors(401, 403, 409, 415, 429, 503), openapi_extra=body_in_forms(LibreSuggestBody),
+    responses=_errors(403, 409, 415, 429, 503), openapi_extra=body_in_forms(LibreSuggestBody),
 )  # fmt: skip
 async def suggest(request: Request) -> dict[str, Any]:
     context = Context.of(request)

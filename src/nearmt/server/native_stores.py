@@ -1,6 +1,7 @@
 """The memories: what they are, adding, correcting, removing, importing."""
 
 import asyncio
+from dataclasses import asdict
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -37,7 +38,12 @@ def list_stores(request: Request) -> dict[str, Any]:
     context = Context.of(request)
     caller = context.admit(request, Role.TRANSLATE)
     usual = (list(caller.stores) or context.shelf.names)[0]
-    return {"stores": [_described(facts, usual) for facts in context.chooser.facts(caller)]}
+    return {
+        "stores": [
+            {**_described(facts, usual), **asdict(context.shelf.counts(facts.name))}
+            for facts in context.chooser.facts(caller)
+        ]
+    }
 
 
 def _described(facts: StoreFacts, usual: str) -> dict[str, Any]:
@@ -45,8 +51,6 @@ def _described(facts: StoreFacts, usual: str) -> dict[str, Any]:
         "name": facts.name,
         "is_usual": facts.name == usual,
         "languages": {"source": facts.source_lang, "target": facts.target_lang},
-        "sentences": facts.sentences,
-        "entries": facts.entries,
         "methods": list(facts.methods),
         "created_at": facts.created_at,
         "changed_at": facts.changed_at,
@@ -96,9 +100,7 @@ async def add_pairs(context: Context, name: str, pairs: list[SentencePair]) -> d
         )
     except NearMTError as error:
         raise context.desk.without_paths(error) from None
-    return {
-        "added": added.added, "unchanged": added.unchanged, "replaced": added.replaced, "dropped": dict(added.dropped)
-    }  # fmt: skip
+    return added.as_dict()
 
 
 def _pair(unit: UnitBody, number: int, origin: str, max_characters: int) -> SentencePair:
@@ -143,7 +145,7 @@ async def remove_from(
         )
     except NearMTError as error:
         raise context.desk.without_paths(error) from None
-    return {"units": removed.units, "sentences": removed.sentences}
+    return removed.as_dict()
 
 
 @router.post(

@@ -139,16 +139,18 @@ class OriginReply(Reply):
 
 
 class StoreDetailReply(StoreReply):
+    units: int
     model: str
     engine: str
     index: dict[str, Any] | None = Field(description="kind of index with its measured recall; null is exact search")
     adaptation: dict[str, Any] | None = Field(description="K, T and quality of what was learned; null if untrained")
     dropped: dict[str, int] = Field(description="left out when the store was built, by reason")
     origins: list[OriginReply] = Field(description="where the segments come from, the largest first")
+    health: dict[str, Any] = Field(description="shares removed and not indexed yet, and what is due because of them")
 
 
 class UnitBody(Body):
-    """A segment and its translation. A unit with an id that is known replaces the former one."""
+    """A segment and its translation. One with the same unit_id, origin and source replaces the former."""
 
     source: Annotated[str, StringConstraints(min_length=1)]
     target: Annotated[str, StringConstraints(min_length=1)]
@@ -163,10 +165,12 @@ class UnitsBody(Body):
 
 
 class AddedReply(Reply):
-    added: int
-    unchanged: int
-    replaced: int
-    dropped: dict[str, int] = Field(description="left out, by reason")
+    added: int = Field(description="new sentences")
+    replaced: int = Field(description="corrected: the unit was there with another target")
+    duplicates: int = Field(description="there already under another unit or origin, which is noted")
+    unchanged: int = Field(description="there already under this unit")
+    too_long: int = Field(description="left out because the model does not take so long a sentence")
+    dropped: dict[str, int] = Field(description="left out for other reasons")
 
 
 class RemovedReply(Reply):
@@ -182,8 +186,10 @@ class JobReply(Reply):
     done: int = Field(description="pairs worked off")
     total: int | None = Field(description="pairs in all, once they are counted")
     added: int
-    unchanged: int
     replaced: int
+    duplicates: int
+    unchanged: int
+    too_long: int
     dropped: dict[str, int]
     error: str | None
     created_at: str

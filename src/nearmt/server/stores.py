@@ -1,16 +1,16 @@
 """The stores of a server with their models: the only file here that opens, reads and changes them."""
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nearmt.beam import BeamSettings
 from nearmt.corpus import SentencePair
 from nearmt.decoder import DecodingSettings
+from nearmt.editing import Added, Removed
 from nearmt.errors import NearMTError
 from nearmt.memory import Store
 from nearmt.methods import networks_of
@@ -19,25 +19,31 @@ from nearmt.server.batching import Batcher, BatchListener
 from nearmt.server.grounds import describe_tokens
 from nearmt.server.recipes import Decoded, Recipe
 from nearmt.server.settings import ServerSettings
-from nearmt.store import Manifest
-from nearmt.translator import Translation, Translator, load_model
+from nearmt.store import Filter, Manifest, Origin, origins
+from nearmt.translator import Translation, Translator, load_model, open_finished
 
 _MAX_TRANSLATORS = 16  # kept ready for one model: a method and a filter each
 
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """What routes need to know of a store."""
+    """What routes need to know of a store, at little cost."""
 
     name: str
     source_lang: str | None
     target_lang: str | None
-    sentences: int
-    entries: int
     methods: tuple[str, ...]
     created_at: str
     changed_at: str
     version: int
+
+
+@dataclass(frozen=True)
+class StoreCounts:
+    """What is there to be used."""
+
+    sentences: int
+    entries: int
 
 
 class Engine:
@@ -47,15 +53,18 @@ class Engine:
         self.model = model
         self._settings = settings
         self._folders: dict[str, Path] = {}
-        self._translators: OrderedDict[Recipe, tuple[Any, Translator]] = OrderedDict()
+        self._names: dict[str, str] = {}  # by folder
+        self._translators: OrderedDict[Recipe, Translator] = OrderedDict()
         self.batcher = Batcher(self._decode, settings.batching, settings.limits.max_queued_sentences, on_batch)
 
     def hold(self, name: str, folder: Path) -> None:
+        """Serve this store too."""
         self._folders[name] = folder
+        self._names[str(folder)] = name
 
     def _decode(self, recipe: Hashable, texts: Sequence[str], wants_evidence: Sequence[bool]) -> list[Decoded]:
         assert isinstance(recipe, Recipe)
-        translations = self._translator(recipe).translate(texts)
+        translations = self.translator(recipe).translate(texts)
         return [self._decoded(*item) for item in zip(translations, wants_evidence, strict=True)]
 
     def _decoded(self, translation: Translation, wants_evidence: bool) -> Decoded:
@@ -64,25 +73,26 @@ class Engine:
             translation.score,
             len(translation.token_ids),
             translation.alternatives,
-            describe_tokens(translation.tokens, self.model) if wants_evidence else None,
+            describe_tokens(translation.tokens, self.model, self._names) if wants_evidence else None,
         )
 
-    def _translator(self, recipe: Recipe) -> Translator:
-        state = tuple(_state_of(self._folders[name]) for name in recipe.stores)
-        known = self._translators.get(recipe)
-        if known is None or known[0] != state:
-            known = state, self._make(recipe)
-            self._translators[recipe] = known
+    def translator(self, recipe: Recipe) -> Translator:
+        """A translator that is ready; it follows its stores as they change. For the decoding thread alone."""
+        if recipe not in self._translators:
+            self._translators[recipe] = self._make(recipe)
             while len(self._translators) > _MAX_TRANSLATORS:
                 self._translators.popitem(last=False)
         self._translators.move_to_end(recipe)
-        return known[1]
+        return self._translators[recipe]
 
     def _make(self, recipe: Recipe) -> Translator:
+        if recipe.has_filter:
+            wanted = Filter(recipe.only, recipe.exclude, recipe.since, recipe.until)
+            return self.translator(replace(recipe, only=(), exclude=(), since=None, until=None)).filtered(wanted)
         options = self._settings.decoding
         beam = BeamSettings(options.beam, options.length_penalty, False, recipe.n_best)
         return Translator(
-            self._folders[recipe.stores[0]],
+            [self._folders[name] for name in recipe.stores],
             model=self.model,
             method=recipe.method,
             k=recipe.k,
@@ -91,12 +101,6 @@ class Engine:
             gate=options.gate if recipe.method == "adaptive" else "off",
             decoding=DecodingSettings(beam=beam, batch_size=self._settings.batching.max_sentences),
         )
-
-
-def _state_of(folder: Path) -> tuple[int, ...]:
-    """Changes when the store is committed to."""
-    found = (folder / "manifest.json").stat()
-    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 class Shelf:
@@ -108,7 +112,6 @@ class Shelf:
         self._stores: dict[str, Store] = {}
         self._engines: dict[str, Engine] = {}
         self._writers: dict[str, ThreadPoolExecutor] = {}
-        self._lock = threading.Lock()
         self.failure: NearMTError | None = None
 
     @property
@@ -126,15 +129,14 @@ class Shelf:
         """Open every store and load the models they need; what goes wrong is kept in `failure`."""
         try:
             for name, folder in self._folders.items():
-                store = Store(folder)
-                engine = self._engine_for(store.manifest)
+                manifest = open_finished(folder).manifest
+                engine = self._engine_for(manifest)
                 engine.hold(name, folder)
                 # A method or gate that the store has not learned is told now, not to the first client.
-                engine._translator(Recipe((name,), self._settings.decoding.method))
-                with self._lock:
-                    self._stores[name] = store
-                    self._writers[name] = ThreadPoolExecutor(1, thread_name_prefix=f"writing-{name}")
-                    self._engines[name] = engine
+                engine.translator(Recipe((name,), self._settings.decoding.method))
+                self._stores[name] = Store(folder, model=engine.model)
+                self._writers[name] = ThreadPoolExecutor(1, thread_name_prefix=f"writing-{name}")
+                self._engines[name] = engine  # the last: now it is ready
                 on_loaded(name)
         except NearMTError as error:
             self.failure = error
@@ -166,30 +168,52 @@ class Shelf:
             name,
             manifest.languages.source,
             manifest.languages.target,
-            manifest.num_sentences,
-            manifest.num_entries,
             ("base", *(("vanilla", "uniform") if manifest.adaptation else ()), *_networks(manifest)),
             manifest.created_at,
             manifest.changed_at,
             manifest.version,
         )
 
-    def info(self, name: str) -> dict[str, Any]:
-        """What `nearmt info` says."""
-        return self._stores[name].info()
+    def counts(self, name: str) -> StoreCounts:
+        """What is there now, without what was removed."""
+        snapshot = self._stores[name].snapshot()
+        alive = snapshot.live_sentences
+        entries = int(snapshot.entry_mask(alive).sum()) if snapshot.has_removals else len(snapshot)
+        return StoreCounts(int(alive.sum()), entries)
+
+    def details(self, name: str) -> dict[str, Any]:
+        """What `nearmt info` says, without the places of files."""
+        info = self._stores[name].info()
+        learned = info["adaptation"]
+        return {
+            "sentences": info["sentences"],
+            "entries": info["entries"],
+            "units": info["units"],
+            "model": Path(info["model"]["name"]).name if Path(info["model"]["name"]).is_absolute() else
+            info["model"]["name"],
+            "engine": self._engines[name].model.engine,
+            "index": _without(info["index"], "file", "files"),
+            "adaptation": _without(learned, "files", "networks", "settings", "tried"),
+            "dropped": info["dropped"],
+            "origins": info["origins"],
+            "health": info["health"],
+        }  # fmt: skip
+
+    def origins(self, name: str) -> list[Origin]:
+        """Where the segments come from, the largest first."""
+        return origins(self._stores[name].snapshot())
 
     def writer(self, name: str) -> ThreadPoolExecutor:
         """The one thread that changes this store."""
         return self._writers[name]
 
-    def add(self, name: str, pairs: Sequence[SentencePair], origin: str | None = None) -> Any:
+    def add(self, name: str, pairs: Sequence[SentencePair]) -> Added:
         """Add or correct units; when it returns they are on disk and used by the next translation."""
-        return Store(self._folders[name], model=self._engines[name].model).add(list(pairs), origin=origin)
+        return self._stores[name].add(list(pairs))
 
-    def remove(self, name: str, *, unit_id: str | None, origin: str | None, source: str | None) -> Any:
+    def remove(self, name: str, *, unit_id: str | None, origin: str | None, source: str | None) -> Removed:
         """Remove units; when it returns they are used no more."""
-        store = Store(self._folders[name], model=self._engines[name].model)
-        return store.remove(unit_id=unit_id, origin=origin, source=source)
+        return self._stores[name].remove(unit_id=unit_id, origin=origin, source=source)
 
     def without_paths(self, sentence: str) -> str:
         """An error's sentence with the stores' names in place of their folders on the server's disk."""
@@ -207,3 +231,7 @@ class Shelf:
 
 def _networks(manifest: Manifest) -> list[str]:
     return [name for name in networks_of(manifest.adaptation) if name != "gate"]
+
+
+def _without(described: dict[str, Any] | None, *names: str) -> dict[str, Any] | None:
+    return None if described is None else {key: value for key, value in described.items() if key not in names}

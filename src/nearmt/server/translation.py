@@ -1,6 +1,7 @@
 """From the texts of a request to its translations: checked, cut into sentences, decoded with others, put together."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from nearmt.server.recipes import Decoded, Recipe
 from nearmt.server.settings import LimitSettings, ServerSettings
 from nearmt.server.stores import Shelf
 from nearmt.server.texts import Plan, plan_text, refuse_bad_text
+
+
+log = logging.getLogger("nearmt.server")
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,14 @@ class TranslationDesk:
         decoded = await self._decode(request, recipe, sentences, wants_evidence) if sentences else []
         if caller.name in self.characters or len(self.characters) < self._settings.limits.max_connections:
             self.characters[caller.name] = self.characters.get(caller.name, 0) + sum(map(len, texts))
-        results, at = [], 0
+        results: list[Translated] = []
+        at = 0
         for plan in plans:
             results.append(_put_together(plan, decoded[at : at + len(plan.sentences)], wants_evidence))
             at += len(plan.sentences)
+        if self._settings.log_texts:
+            for text, result in zip(texts, results, strict=True):
+                log.info("%s: %r → %r", caller.name, text, result.text)
         return results
 
     async def _decode(
