@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from types import FrameType
 from typing import Any
 
 import h11
@@ -67,6 +68,11 @@ class Server(uvicorn.Server):
                 host, port = socket.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
                 print(f"nearmt listens at http://{shown}:{port}", file=sys.stderr, flush=True)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop in order; asked a second time, at once. The signal is not raised again: the end is as it should be."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
         if self.context.shelf.failure is not None:
