@@ -6,11 +6,11 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from serving import Running, running, settings_for
 
 from nearmt.server.batching import Batcher, QueueFullError
 from nearmt.server.orders import FairQueue, Order
 from nearmt.server.settings import BatchingSettings
+from serving import Running, running, settings_for
 
 
 class Decoder:
@@ -92,7 +92,7 @@ def test_requests_of_different_recipes_are_not_decoded_together(decoder, desk):
 def test_a_long_request_does_not_keep_a_short_one_waiting(decoder, desk):
     held(decoder, desk)
     long, _ = desk.order(*[f"long {n:03}" for n in range(400)])
-    short, done = desk.order("short")
+    _, done = desk.order("short")
     decoder.goes.set()
     assert done.wait(10)
     served = next(number for number, batch in enumerate(decoder.batches) if "short" in batch)
@@ -110,7 +110,7 @@ def test_a_request_that_is_cancelled_frees_its_place(decoder):
     assert 1 <= caught.value.retry_after <= 60
     desk.batcher.cancel(order)
     assert desk.batcher.num_queued == 0
-    fits, done = desk.order("one more")
+    _, done = desk.order("one more")
     decoder.goes.set()
     assert done.wait(10)
     assert not any("x" in batch for batch in decoder.batches)

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import deepl
 import pytest
 from libretranslatepy import LibreTranslateAPI
+
 from serving import KEYS, Running, running, settings_for
 
 SOURCE = "heute öffnet die tabelle die große zelle ."

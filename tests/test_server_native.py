@@ -5,9 +5,9 @@ import threading
 import time
 
 import pytest
-from serving import Running, running, settings_for
 
 from nearmt.translator import Translator
+from serving import Running, running, settings_for
 
 SOURCE = "heute öffnet die tabelle die große zelle ."
 
@@ -34,7 +34,9 @@ def test_one_text_or_many_is_what_the_translator_gives(server, client):
 
 def test_methods_and_their_settings_are_those_of_the_request(server, client):
     base = Translator(client.store, method="base").translate([SOURCE])[0].text
-    vanilla = Translator(client.store, method="vanilla", k=2, temperature=0.5, knn_share=0.9).translate([SOURCE])[0].text
+    vanilla = (
+        Translator(client.store, method="vanilla", k=2, temperature=0.5, knn_share=0.9).translate([SOURCE])[0].text
+    )
     assert server.translate(SOURCE, method="base") == base
     assert server.translate(SOURCE, method="vanilla", k=2, temperature=0.5, knn_share=0.9) == vanilla
     assert base != server.translate(SOURCE)

@@ -14,11 +14,18 @@ from starlette.exceptions import HTTPException
 
 from nearmt import __version__
 from nearmt.errors import NearMTError
-from nearmt.server import apertium, deepl_memories, deepl_translate, libretranslate, native_status, native_stores
-from nearmt.server import native_translate
+from nearmt.server import (
+    apertium,
+    deepl_memories,
+    deepl_translate,
+    libretranslate,
+    native_status,
+    native_stores,
+    native_translate,
+)
 from nearmt.server.access import Gatekeeper
 from nearmt.server.context import Context
-from nearmt.server.failures import ApiError, in_dialect, from_http, from_validation
+from nearmt.server.failures import ApiError, from_http, from_validation, in_dialect
 from nearmt.server.guard import Guard
 from nearmt.server.jobs import ImportJobs
 from nearmt.server.metrics import Metrics

@@ -43,17 +43,26 @@ def load_settings(config: Path | None = None, flags: Mapping[str, Any] | None = 
 
         @classmethod
         def settings_customise_sources(
-            cls, settings_cls: type[BaseSettings], *_: Any, env_settings: PydanticBaseSettingsSource, **__: Any
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return _Given(settings_cls, given), env_settings, _Given(settings_cls, from_file)
+            layers = [given, env_settings(), from_file]
+            for number, layer in enumerate(layers):
+                # Sources are merged table by table, but stores that are named replace all others.
+                if any("stores" in before for before in layers[:number]):
+                    layers[number] = {name: value for name, value in layer.items() if name != "stores"}
+            return tuple(_Given(settings_cls, layer) for layer in layers)
 
     try:
-        found = Sources()  # type: ignore[call-arg]  # the values come from the sources
+        return Sources()  # type: ignore[call-arg]  # the values come from the sources
     except SettingsError as error:
         raise SettingError(f"an environment variable beginning with {PREFIX} is not valid JSON: {error}") from None
     except ValidationError as error:
         raise SettingError(_sentence(error.errors()[0], config)) from None
-    return ServerSettings.model_construct(**dict(found))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -76,7 +85,9 @@ def _refuse_unknown_variables() -> None:
         if variable.startswith(PREFIX):
             name = variable.removeprefix(PREFIX).lower().split(_LEVELS)[0]
             if name not in ServerSettings.model_fields:
-                raise SettingError(f"{variable} is no setting; the settings are {', '.join(ServerSettings.model_fields)}")
+                raise SettingError(
+                    f"{variable} is no setting; the settings are {', '.join(ServerSettings.model_fields)}"
+                )
 
 
 def _sentence(error: ErrorDetails, config: Path | None) -> str:

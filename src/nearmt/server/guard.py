@@ -1,6 +1,7 @@
 """What stands before every route: hosts, origins, sizes and times of bodies, headers, the log and the metrics."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -19,6 +20,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 _DRAINED_BYTES = 128 * 1024 * 1024  # of a body that is too large: a client that still sends would not read the answer
+_DRAINING_SECONDS = 10.0
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -137,10 +139,12 @@ class _Body:
 
     async def _refuse(self) -> None:
         """Let the client finish sending, so that it reads the answer, but keep nothing."""
-        while not self._is_complete and not self._expects_word and self._seen <= _DRAINED_BYTES:
-            message = await self._next()
-            self._seen += len(message.get("body", b""))
-            self._is_complete = message["type"] == "http.disconnect" or not message.get("more_body", False)
+        self._deadline = time.monotonic() + _DRAINING_SECONDS
+        with contextlib.suppress(ApiError):  # it takes too long
+            while not self._is_complete and not self._expects_word and self._seen <= _DRAINED_BYTES:
+                message = await self._next()
+                self._seen += len(message.get("body", b""))
+                self._is_complete = message["type"] == "http.disconnect" or not message.get("more_body", False)
         raise ApiError(413, "too_large", f"the body is larger than {self._limit:,} bytes".replace(",", " "))
 
 

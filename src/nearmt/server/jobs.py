@@ -1,4 +1,4 @@
-"""Imports of whole files: they run beside the translations, a few hundred pairs at a time, and tell how far they are."""
+"""Imports of whole files: they run beside the translations, a few hundred pairs at a time, and tell their progress."""
 
 import contextlib
 import secrets
@@ -61,12 +61,14 @@ def format_of(file_name: str, stated: str | None) -> str:
         return stated
     found = _EXTENSIONS.get(Path(file_name.lower().removesuffix(".gz")).suffix)
     if found is None:
-        raise ApiError(400, "bad_format", f"the file's name does not tell its format: say which of {', '.join(FORMATS)}")
+        raise ApiError(
+            400, "bad_format", f"the file's name does not tell its format: say which of {', '.join(FORMATS)}"
+        )
     return found
 
 
 class Upload:
-    """A file that a client sent, in a folder of its own that goes away with it. Its name is ours, never the client's."""
+    """A file that a client sent, in a folder of its own that goes away with it. Its name is ours, not the client's."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="nearmt-upload-"))
@@ -95,7 +97,9 @@ class ImportJobs:
         while len(self._jobs) >= self._max_jobs:
             over = next((id for id, job in self._jobs.items() if job.finished_at is not None), None)
             if over is None:
-                raise ApiError(503, "too_many_jobs", "too many imports are waiting: try again later", {"Retry-After": "30"})
+                raise ApiError(
+                    503, "too_many_jobs", "too many imports are waiting: try again later", {"Retry-After": "30"}
+                )
             del self._jobs[over]
 
     def find(self, id: str) -> ImportJob | None:
@@ -126,14 +130,23 @@ class ImportJobs:
         facts = self._shelf.facts(job.store)
 
         def read(counted: DropCounts) -> Iterator[SentencePair]:
-            languages = {"source_lang": facts.source_lang, "target_lang": facts.target_lang}
-            return read_pairs([upload.path], **languages, drops=counted, format=format)
+            return read_pairs(
+                [upload.path],
+                source_lang=facts.source_lang,
+                target_lang=facts.target_lang,
+                drops=counted,
+                format=format,
+            )
 
-        job.total = sum(1 for _ in read(DropCounts()))  # also finds what is wrong with the file before anything is added
+        job.total = sum(
+            1 for _ in read(DropCounts())
+        )  # also finds what is wrong with the file before anything is added
         pairs = read(drops)
         while chunk := list(islice(pairs, _PAIRS_AT_ONCE)):
             if self._is_closing.is_set():
-                raise SettingError(f"the server was stopped after {job.done} of {job.total} pairs: import the file again")
+                raise SettingError(
+                    f"the server was stopped after {job.done} of {job.total} pairs: import the file again"
+                )
             unnamed = (None, _STEM)
             named = [
                 replace(pair, origin=job.origin) if job.forces_origin or pair.origin in unnamed else pair

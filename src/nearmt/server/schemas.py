@@ -30,29 +30,29 @@ class ErrorReply(Reply):
 class FilterBody(Body):
     """Which part of the memory may be used. Names of origins may hold * and ?."""
 
-    only: list[Name] = Field([], max_length=100, description="only segments of these origins")
-    exclude: list[Name] = Field([], max_length=100, description="no segments of these origins")
-    since: Name | None = Field(None, description="changed on or after this date", examples=["2024-05-01"])
-    until: Name | None = Field(None, description="changed before this date", examples=["2025-01-01"])
+    only: list[Name] = Field(default=[], max_length=100, description="only segments of these origins")
+    exclude: list[Name] = Field(default=[], max_length=100, description="no segments of these origins")
+    since: Name | None = Field(default=None, description="changed on or after this date", examples=["2024-05-01"])
+    until: Name | None = Field(default=None, description="changed before this date", examples=["2025-01-01"])
 
 
 class TranslateBody(Body):
     """One text or many, and how to translate them."""
 
     text: str | list[str] = Field(description="a text, or a list of texts", examples=["Die Tabelle ist gesperrt."])
-    store: Name | None = Field(None, description="name of the store; else the caller's usual one")
-    stores: list[Name] | None = Field(None, min_length=1, max_length=16, description="several stores at once")
-    source: Name | None = Field(None, description="language of the text, to choose a store by", examples=["de"])
-    target: Name | None = Field(None, description="language wanted, to choose a store by", examples=["en"])
-    method: MethodChoice | None = Field(None, description="else the server's usual one, adaptive")
-    k: int | None = Field(None, ge=1, le=1024, description="neighbours, for vanilla and uniform")
-    temperature: float | None = Field(None, gt=0, le=1e6, description="for vanilla and uniform")
-    knn_share: float | None = Field(None, ge=0, le=1, description="the retrieved share, for vanilla")
-    n_best: int = Field(1, ge=1, le=64, description="translations wanted, the best included; at most the beam")
-    format: Literal["text", "html", "xml"] = Field("text", description="tags of html and xml are kept")
-    split_sentences: bool = Field(True, description="false: each line is one sentence")
+    store: Name | None = Field(default=None, description="name of the store; else the caller's usual one")
+    stores: list[Name] | None = Field(default=None, min_length=1, max_length=16, description="several stores at once")
+    source: Name | None = Field(default=None, description="language of the text, to choose a store by", examples=["de"])
+    target: Name | None = Field(default=None, description="language wanted, to choose a store by", examples=["en"])
+    method: MethodChoice | None = Field(default=None, description="else the server's usual one, adaptive")
+    k: int | None = Field(default=None, ge=1, le=1024, description="neighbours, for vanilla and uniform")
+    temperature: float | None = Field(default=None, gt=0, le=1e6, description="for vanilla and uniform")
+    knn_share: float | None = Field(default=None, ge=0, le=1, description="the retrieved share, for vanilla")
+    n_best: int = Field(default=1, ge=1, le=64, description="translations wanted, the best included; at most the beam")
+    format: Literal["text", "html", "xml"] = Field(default="text", description="tags of html and xml are kept")
+    split_sentences: bool = Field(default=True, description="false: each line is one sentence")
     filter: FilterBody | None = None
-    evidence: bool = Field(False, description="why each word came out; for format text")
+    evidence: bool = Field(default=False, description="why each word came out; for format text")
 
 
 class AlternativeReply(Reply):
@@ -81,7 +81,7 @@ class NeighborReply(Reply):
     unit_id: str | None
     origin: str | None
     changed_at: str | None
-    store: str | None = Field(None, description="the store that it stands in")
+    store: str | None = Field(default=None, description="the store that it stands in")
 
 
 class TokenReply(Reply):
@@ -101,7 +101,7 @@ class TranslationReply(Reply):
     text: str
     score: float = Field(description="mean over the sentences of log-probability / length^penalty")
     alternatives: list[AlternativeReply] = Field(description="the next best, with n_best above 1")
-    tokens: list[TokenReply] | None = Field(None, description="the evidence, if it was asked for")
+    tokens: list[TokenReply] | None = Field(default=None, description="the evidence, if it was asked for")
 
 
 class TranslateReply(Reply):
@@ -155,13 +155,13 @@ class UnitBody(Body):
     source: Annotated[str, StringConstraints(min_length=1)]
     target: Annotated[str, StringConstraints(min_length=1)]
     unit_id: Name | None = None
-    origin: Name | None = Field(None, description="where it comes from; else that of the request")
-    changed_at: Name | None = Field(None, description="ISO 8601; else now", examples=["2024-05-01T12:00:00Z"])
+    origin: Name | None = Field(default=None, description="where it comes from; else that of the request")
+    changed_at: Name | None = Field(default=None, description="ISO 8601; else now", examples=["2024-05-01T12:00:00Z"])
 
 
 class UnitsBody(Body):
     units: list[UnitBody] = Field(min_length=1)
-    origin: Name | None = Field(None, description="of units that state none; else api")
+    origin: Name | None = Field(default=None, description="of units that state none; else api")
 
 
 class AddedReply(Reply):

@@ -71,19 +71,21 @@ class ApiKey(Section):
 class LimitSettings(Section):
     """How much one request, or one client, may ask for."""
 
-    max_body_bytes: int = Field(2 * _MIB, ge=1024, description="of a request")
-    max_upload_bytes: int = Field(100 * _MIB, ge=1024, description="of an uploaded file")
-    max_texts: int = Field(1000, ge=1, description="texts of a request")
-    max_characters_per_text: int = Field(50_000, ge=1, description="characters of one text")
-    max_characters: int = Field(200_000, ge=1, description="characters of all texts of a request")
-    max_units: int = Field(1000, ge=1, description="units added by one request; more go through an import")
-    max_queued_sentences: int = Field(4000, ge=1, description="sentences waiting for one model; then 503")
-    max_connections: int = Field(1000, ge=1, description="open connections; then 503")
-    max_jobs: int = Field(100, ge=1, description="imports waiting or remembered")
-    time_limit_seconds: float = Field(60.0, gt=0, description="for a translation; then 504")
-    header_seconds: float = Field(10.0, gt=0, description="for a client to send its request's headers")
-    body_seconds: float = Field(60.0, gt=0, description="for a client to send its request's body")
-    rate: str = Field("12000/minute", description='requests by one key, or one address without keys; "" is no limit')
+    max_body_bytes: int = Field(default=2 * _MIB, ge=1024, description="of a request")
+    max_upload_bytes: int = Field(default=100 * _MIB, ge=1024, description="of an uploaded file")
+    max_texts: int = Field(default=1000, ge=1, description="texts of a request")
+    max_characters_per_text: int = Field(default=50_000, ge=1, description="characters of one text")
+    max_characters: int = Field(default=200_000, ge=1, description="characters of all texts of a request")
+    max_units: int = Field(default=1000, ge=1, description="units added by one request; more go through an import")
+    max_queued_sentences: int = Field(default=4000, ge=1, description="sentences waiting for one model; then 503")
+    max_connections: int = Field(default=1000, ge=1, description="open connections; then 503")
+    max_jobs: int = Field(default=100, ge=1, description="imports waiting or remembered")
+    time_limit_seconds: float = Field(default=60.0, gt=0, description="for a translation; then 504")
+    header_seconds: float = Field(default=10.0, gt=0, description="for a client to send its request's headers")
+    body_seconds: float = Field(default=60.0, gt=0, description="for a client to send its request's body")
+    rate: str = Field(
+        default="12000/minute", description='requests by one key, or one address without keys; "" is no limit'
+    )
 
     @field_validator("rate")
     @classmethod
@@ -94,20 +96,24 @@ class LimitSettings(Section):
 class BatchingSettings(Section):
     """How sentences of different requests are decoded together."""
 
-    max_sentences: int = Field(32, ge=1, le=1024, description="sentences in a batch")
-    max_padded_characters: int = Field(16_000, ge=1, description="longest sentence × number of sentences in a batch")
-    gather_ms: float = Field(5.0, ge=0, le=1000, description="how long to wait for company, in milliseconds")
+    max_sentences: int = Field(default=32, ge=1, le=1024, description="sentences in a batch")
+    max_padded_characters: int = Field(
+        default=16_000, ge=1, description="longest sentence × number of sentences in a batch"
+    )
+    gather_ms: float = Field(default=5.0, ge=0, le=1000, description="how long to wait for company, in milliseconds")
 
 
 class DecodingOptions(Section):
     """How a text is translated when a request does not say."""
 
     method: Literal["adaptive", "vanilla", "uniform", "kernel", "robust", "base"] = Field(
-        "adaptive", description="the usual method"
+        default="adaptive", description="the usual method"
     )
-    beam: int = Field(4, ge=1, le=64, description="hypotheses kept at each step; also the most that n_best may be")
-    length_penalty: float = Field(0.6, gt=-100, lt=100, description="score is log-probability / length^this")
-    gate: str = Field("off", description="off, auto or a threshold: do not search where no gain is foretold")
+    beam: int = Field(
+        default=4, ge=1, le=64, description="hypotheses kept at each step; also the most that n_best may be"
+    )
+    length_penalty: float = Field(default=0.6, gt=-100, lt=100, description="score is log-probability / length^this")
+    gate: str = Field(default="off", description="off, auto or a threshold: do not search where no gain is foretold")
 
 
 class ServerSettings(Section):
@@ -129,9 +135,9 @@ class ServerSettings(Section):
     offline: bool = Field(False, description="load the model only from this machine")
     threads: int | None = Field(None, ge=1, description="processor threads of the model and the search")
     shutdown_seconds: int = Field(30, ge=0, description="how long to finish what is under way when asked to stop")
-    decoding: DecodingOptions = Field(default_factory=DecodingOptions)
-    batching: BatchingSettings = Field(default_factory=BatchingSettings)
-    limits: LimitSettings = Field(default_factory=LimitSettings)
+    decoding: DecodingOptions = DecodingOptions()
+    batching: BatchingSettings = BatchingSettings()
+    limits: LimitSettings = LimitSettings()
 
     @field_validator("stores")
     @classmethod

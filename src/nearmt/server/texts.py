@@ -11,7 +11,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+(?=[\"'“‘«(\[]*[A-ZÀ-ÖØ-ÞА-Я0-9])|(?<=[。！？])")
 _TAG = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[!?/]?[A-Za-z][^<>]*>", re.DOTALL)
 _TAG_NAME = re.compile(r"<(/?)([A-Za-z][\w:.-]*)")
-_VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+_VOID = frozenset(
+    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
+)
 _VERBATIM = frozenset({"script", "style", "code", "pre", "textarea"})
 MAX_DEPTH = 200
 
@@ -66,7 +68,8 @@ def plan_text(text: str, format: str = "text", *, splits_sentences: bool = True)
 
 def _tags(text: str) -> list[tuple[re.Match[str], bool]]:
     """The tags of a text, each with whether what stands before it is not to be touched."""
-    found, open_tags = [], []
+    found: list[tuple[re.Match[str], bool]] = []
+    open_tags: list[str] = []
     for tag in _TAG.finditer(text):
         found.append((tag, any(name in _VERBATIM for name in open_tags)))
         named = _TAG_NAME.match(tag.group())

@@ -18,7 +18,6 @@ from nearmt.server.settings import LimitSettings, ServerSettings
 from nearmt.server.stores import Shelf
 from nearmt.server.texts import Plan, plan_text, refuse_bad_text
 
-
 log = logging.getLogger("nearmt.server")
 
 
