@@ -10,6 +10,7 @@ from nearmt import __version__
 from nearmt.cli import (
     bench_command,
     demo_command,
+    load_command,
     memory_commands,
     paper_command,
     serve_command,
@@ -48,6 +49,7 @@ demo_command.register(app)
 paper_command.register(app)
 bench_command.register(app)
 serve_command.register(app)
+load_command.register(app)
 
 
 def main() -> None:

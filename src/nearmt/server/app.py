@@ -25,6 +25,7 @@ from nearmt.server import (
 )
 from nearmt.server.access import Gatekeeper
 from nearmt.server.context import Context
+from nearmt.server.descriptions import complete
 from nearmt.server.failures import ApiError, from_http, from_validation, in_dialect
 from nearmt.server.guard import Guard
 from nearmt.server.jobs import ImportJobs
@@ -76,6 +77,16 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(NearMTError, _on_nearmt_error)
+    described = complete(
+        app.openapi(),
+        (
+            libretranslate.LibreTranslateBody,
+            libretranslate.LibreDetectBody,
+            libretranslate.LibreSuggestBody,
+            deepl_translate.DeeplTranslateBody,
+        ),
+    )
+    app.openapi = lambda: described  # type: ignore[method-assign]  # as FastAPI's own guide has it
     return app
 
 

@@ -37,7 +37,7 @@ class LibreTranslateBody(BaseModel):
     source: Code = Field(description="a language, or auto")
     target: Code
     format: Annotated[Literal["text", "html"] | None, BeforeValidator(_or_nothing)] = "text"
-    alternatives: Annotated[int | None, BeforeValidator(_or_nothing), Field(ge=0, le=63)] = 0
+    alternatives: Annotated[Annotated[int, Field(ge=0, le=63)] | None, BeforeValidator(_or_nothing)] = 0
     api_key: str | None = None
 
 
