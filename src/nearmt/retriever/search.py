@@ -39,11 +39,10 @@ class Retriever:
         self.reranked: int = reranked if reranked is not None else stated
         self._take_in()
         is_measured = self.index.is_exact or self.reranked
-        self._measured = measured(self.index, snapshot.keys) if is_measured else None
+        self._measured = measured(self.index, snapshot) if is_measured else None
         self._num_indexed = self.index.num_entries
         self._new_keys = torch.from_numpy(snapshot.float_keys(slice(self._num_indexed, None)))
         self._new_norms = self._new_keys.square().sum(dim=1)
-        self._keys = torch.from_numpy(snapshot.keys)
         self._values = torch.from_numpy(snapshot.values)
         self._allowed: Allowed | None = None
         if snapshot.has_removals:
@@ -180,7 +179,7 @@ class Retriever:
         step = max(1, _GATHERED_NUMBERS // (count * queries.shape[1]))
         for start in range(0, rows, step):
             ids = entry_ids[start : start + step]
-            keys = self._keys[ids.reshape(-1)].view(*ids.shape, -1).float()
+            keys = self.snapshot.keys_of(ids)
             out[start : start + step] = keys.sub_(queries[start : start + step].unsqueeze(1)).square_().sum(dim=2)
         return out
 
