@@ -167,7 +167,7 @@ def test_the_nearest_come_first_in_whatever_order_candidates_stand(data, k, rows
     distances = data.draw(
         st.lists(st.lists(st.integers(0, 9), min_size=width, max_size=width), min_size=rows, max_size=rows)
     )
-    order = data.draw(st.sampled_from([sorted, list, lambda row: sorted(row)[:-1] + [0]]))
+    order = data.draw(st.sampled_from([sorted, list, lambda row: [*sorted(row)[:-1], 0]]))
     distances = [order(row)[:width] for row in distances]
     ids = [data.draw(st.permutations(range(width))) for _ in range(rows)]
     ids = [[i if data.draw(st.booleans()) or i % 2 else -1 for i in row] for row in ids]
