@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from nearmt.cli.document_command import document_job, fill_document
 from nearmt.cli.options import (
     AsJson,
     BatchSize,
@@ -71,7 +72,10 @@ def _output(path: Path | None) -> Iterator[TextIO]:
 def translate(
     store: StorePath,
     text: Annotated[
-        str, typer.Argument(metavar="[TEXT]", help="File with a sentence a line; - is standard input.")
+        str,
+        typer.Argument(
+            metavar="[TEXT]", help="File with a sentence a line, - for standard input; or an XLIFF, PO or TMX file."
+        ),
     ] = "-",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; else standard output.")] = None,
     model: ModelOption = None,
@@ -90,19 +94,23 @@ def translate(
     early_stopping: EarlyStopping = "false",
     batch_size: BatchSize = 32,
     threads: Threads = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write an XLIFF, PO or TMX file over one that exists.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Translate lines: as many come out as go in, in order; an empty line stays empty."""
+    """Translate lines, as many out as in and in order; or fill what is untranslated in an XLIFF, PO or TMX file."""
     from nearmt.corpus import read_lines
     from nearmt.errors import SettingError
     from nearmt.translator import Translator
 
     set_threads(threads)
+    document = document_job(text, out, n_best, force)
     if n_best > 1 and not as_json:
         raise SettingError("--n-best gives several lines a sentence, so it needs --json")
     settings = decoding_settings(beam, length_penalty, early_stopping, batch_size, n_best)
-    lines = read_lines(text)
+    lines = iter(()) if document else read_lines(text)
     translator = Translator(
         store,
         model=model,
@@ -115,6 +123,9 @@ def translate(
         offline=offline,
         engine=engine,
     )
+    if document is not None:
+        fill_document(translator, document, as_json, quiet)
+        return
     try:
         _translate_all(translator, lines, out, batch_size, as_json, quiet)
     except BrokenPipeError:

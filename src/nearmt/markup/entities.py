@@ -37,13 +37,6 @@ def decode(source: str, *, is_html: bool) -> tuple[str, Sequence[int] | None]:
     return "".join(parts) + source[done:], starts
 
 
-def unknown_entities(source: str) -> list[tuple[int, int]]:
-    """Where XML text names entities that only its DTD knows."""
-    if "&" not in source:
-        return []
-    return [found.span() for found in _REFERENCE.finditer(source) if _meaning(found, False) is None]
-
-
 def escape(text: str, *, is_html: bool) -> str:
     """Text as it stands between tags; characters that XML forbids are left out."""
     text = _FORBIDDEN.sub("", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

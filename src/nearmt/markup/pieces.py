@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nearmt.markup.entities import decode, unknown_entities
+from nearmt.markup.entities import decode
 from nearmt.markup.placeholders import EMBEDDED_TAG, count_placeholders, find_accelerator
 from nearmt.markup.rules import Rules, attributes
 from nearmt.markup.scan import CDATA_END, CDATA_START, Token, check_xml, scan
@@ -85,7 +85,7 @@ def _element_end(tokens: list[Token], at: int, rules: Rules) -> int:
 
 def _of_token(token: Token, source: str, rules: Rules) -> Iterator[Piece]:
     if token.kind == "text":
-        yield from _texts(source, rules)
+        yield from _embedded(Piece("text", source, *decode(source, is_html=rules.kind == "html")))
     elif token.kind == "cdata":
         content = source[len(CDATA_START) : -len(CDATA_END)]
         yield Piece("break", CDATA_START)
@@ -121,17 +121,6 @@ def _milestone(tag: str, source: str, name: str, rules: Rules) -> Piece:
     found = attributes(tag)
     which = next((found[key] for key in keys if key in found), "")
     return Piece("open" if name == pair else "close", source, name=f"{pair} {which}", group="milestone")
-
-
-def _texts(source: str, rules: Rules) -> Iterator[Piece]:
-    is_html, done = rules.kind == "html", 0
-    for start, end in [] if is_html else unknown_entities(source):
-        if start > done:
-            yield from _embedded(Piece("text", source[done:start], *decode(source[done:start], is_html=False)))
-        yield Piece("single", source[start:end], is_glued=True)
-        done = end
-    if done < len(source):
-        yield from _embedded(Piece("text", source[done:], *decode(source[done:], is_html=is_html)))
 
 
 def _embedded(piece: Piece) -> Iterator[Piece]:
