@@ -149,6 +149,14 @@ def test_nested_pairs_stay_nested_and_inflected_words_are_found():
     assert result == "The <i>new <b>tables</b></i> are locked."
 
 
+def test_a_fragment_that_says_more_than_the_sentence_is_found():
+    translate = answers(
+        **{"Wählen Sie Datei - Öffnen zum Öffnen.": "Choose File - Open to open.", "Datei - Öffnen": "File - Open file"}
+    )
+    (result,) = translate_marked(["Wählen Sie <b>Datei - Öffnen</b> zum Öffnen."], translate, "xml", language="de")
+    assert result == "Choose <b>File - Open</b> to open."
+
+
 def test_a_single_tag_follows_the_words_beside_it_and_keeps_its_spaces():
     translate = answers(
         **{

@@ -21,7 +21,7 @@ class DocumentJob:
 
 
 def document_job(text: str, out: Path | None, n_best: int, overwrite: bool) -> DocumentJob | None:
-    """The job if the text is a translator's file by its name; what can be refused is refused before a model is loaded."""
+    """The job if the text is a translator's file by its name; it is refused, if at all, before a model is loaded."""
     from nearmt.corpus import check_readable
     from nearmt.documents import document_format
     from nearmt.errors import DocumentError, SettingError

@@ -14,7 +14,7 @@ from nearmt.errors import CorpusError, DocumentError
 REVIEW_1 = {"state": "needs-review-translation", "state-qualifier": "leveraged-mt"}
 REVIEW_2 = {"state": "initial", "subState": "nearmt:mt"}
 _REVIEW_TRADOS = {"conf": "Draft", "origin": "mt", "origin-system": "nearmt"}
-_UNTRANSLATED_STATES = ("new", "needs-translation", "initial")
+_UNTRANSLATED_STATES = ("new", "needs-translation")
 
 
 def read_xliff(text: str, name: str, languages: LanguagePair) -> Document:
@@ -64,7 +64,8 @@ def _read_unit_1(document: Document, unit: Element) -> None:
     text, source, target = document.text, unit.child("source"), unit.child("target")
     if _is_locked(unit):
         return document.leave("not translatable")
-    if unit.get("approved") == "yes" or unit.get("confirmed") == "1":
+    state = target.get("state") if target is not None else None
+    if unit.get("approved") == "yes" or unit.get("confirmed") == "1" or state in ("final", "signed-off"):
         return document.leave("confirmed")
     if source is None or is_blank(text, source):
         return document.leave("empty")
@@ -72,7 +73,7 @@ def _read_unit_1(document: Document, unit: Element) -> None:
     sources, targets = _segments(segmented), _segments(target)
     if sources and target is not None and sources.keys() <= targets.keys():
         return _fill_segments(document, target, _definitions(unit), sources, targets)
-    is_copy = target is not None and target.get("state") in _UNTRANSLATED_STATES and is_same(text, source, target)
+    is_copy = target is not None and state in _UNTRANSLATED_STATES and is_same(text, source, target)
     if not (is_blank(text, target) or is_copy):
         return document.leave("translated")
     around = source if segmented is None else segmented

@@ -20,6 +20,9 @@ _LEAST_ALIKE = 75.0  # rapidfuzz's ratio, of 100
 _LEAST_ALIKE_WINDOW = 85.0
 _ENDS = ".!?,;:。！？…"
 
+_MAX_NARROWED = 12  # words
+_WORD = re.compile(r"\w+(?:[^\w\s]+\w+)*")
+
 Range = tuple[int, int]
 
 
@@ -107,10 +110,20 @@ class _Placer:
             if found is None:
                 return None
             span = (room[0] + found.dest_start, room[0] + found.dest_end)
-        span = self._snapped(span, room)
-        score = fuzz.ratio(_folded(wanted), _folded(self._output[slice(*span)]))
-        is_found = span[0] < span[1] and score >= least and self._is_free(span, taken)
-        return _Found(span, score) if is_found else None
+        spans = [self._snapped(each, room) for each in self._narrowed(self._snapped(span, room))]
+        spans = [each for each in spans if each[0] < each[1] and self._is_free(each, taken)]
+        best = max((_Found(each, self._likeness(wanted, each)) for each in spans), key=_score, default=None)
+        return best if best is not None and best.score >= least else None
+
+    def _narrowed(self, span: Range) -> list[Range]:
+        """The range, also without some of its outer words: a fragment alone is often translated with more words."""
+        words = [found.span() for found in _WORD.finditer(self._output, *span)]
+        if len(words) > _MAX_NARROWED:
+            return [span]
+        return [span, *((first[0], last[1]) for at, first in enumerate(words) for last in words[at:])]
+
+    def _likeness(self, wanted: str, span: Range) -> float:
+        return float(fuzz.ratio(_folded(wanted), _folded(self._output[slice(*span)])))
 
     def _is_free(self, span: Range, taken: list[Range]) -> bool:
         return not any(start < span[1] and span[0] < end for start, end in taken)
@@ -162,6 +175,10 @@ def _bounded(wanted: str) -> str:
     left = r"(?<!\w)" if _is_word(wanted[0]) else ""
     right = r"(?!\w)" if _is_word(wanted[-1]) else ""
     return left + pattern + right
+
+
+def _score(found: _Found) -> float:
+    return found.score
 
 
 def _is_word(char: str) -> bool:
