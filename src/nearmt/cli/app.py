@@ -7,7 +7,15 @@ import traceback
 import typer
 
 from nearmt import __version__
-from nearmt.cli import bench_command, demo_command, memory_commands, paper_command, store_commands, text_commands
+from nearmt.cli import (
+    bench_command,
+    demo_command,
+    explain_command,
+    memory_commands,
+    paper_command,
+    store_commands,
+    text_commands,
+)
 from nearmt.errors import NearMTError
 
 app = typer.Typer(
@@ -36,6 +44,7 @@ def _options(
 store_commands.register(app)
 memory_commands.register(app)
 text_commands.register(app)
+explain_command.register(app)
 demo_command.register(app)
 paper_command.register(app)
 bench_command.register(app)
