@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -131,11 +132,11 @@ class Decoder:
         trails: Trails,
     ) -> torch.Tensor:
         if asked is None:
-            return self._mixed_rows(log_probs, states, excluded, torch.arange(len(log_probs)), trails)[0]
+            return self._mixed_rows(log_probs, states, excluded, partial(trails.note, torch.arange(len(log_probs))))[0]
         if len(asked):
             without = [excluded[i] for i in asked.tolist()] if excluded is not None else None
             rows = asked.to(log_probs.device)
-            mixed, neighbors = self._mixed_rows(log_probs[rows], states[rows], without, asked, trails)
+            mixed, neighbors = self._mixed_rows(log_probs[rows], states[rows], without, partial(trails.note, asked))
             log_probs[rows] = mixed
             last_asked.note(asked, neighbors.squared_distances[:, 0])
         return log_probs
@@ -145,15 +146,14 @@ class Decoder:
         log_probs: torch.Tensor,
         states: torch.Tensor,
         excluded: Sequence[np.ndarray | None] | None,
-        rows: torch.Tensor,
-        trails: Trails,
+        trails_with: Callable[[Neighbors], torch.Tensor],
     ) -> tuple[torch.Tensor, Neighbors]:
-        """Mix what was searched for; `rows` tells which rows of the batch these are."""
+        """Search and mix; `trails_with` tells the rows' trails once their neighbours are known."""
         assert self.method is not None
         assert self.retriever is not None
         neighbors = self.retriever.search(states, self.method.max_k, excluded)
-        so_far = trails.note(rows, neighbors)
-        retrieved = Retrieved.at(states, log_probs, neighbors, self.retriever.snapshot, so_far)
+        trails = trails_with(neighbors)
+        retrieved = Retrieved.at(states, log_probs, neighbors, self.retriever.snapshot, trails)
         weights = self.method.weigh(retrieved)
         token_ids = neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
         # Searching and weighing are done on the processor, wherever the model is.

@@ -1,4 +1,4 @@
-"""How strong a guard may be: as strong as it can without costing the dev set more than a hundredth of its gain."""
+"""How strong a guard may be: as strong as it can without costing the dev set more than 0.3 % of its gain."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from nearmt.metak.cache import TINY, NeighborCache
 from nearmt.mixture import Method, MixtureWeights
 from nearmt.neighbors import EntryColumns
 
-STRENGTHS = (8.0, 4.0, 2.0, 1.0)
-MAX_LOST_GAIN = 0.01
+STRENGTHS = (12.0, 8.0, 6.0, 4.0, 3.0, 2.0, 1.0)
+MAX_LOST_GAIN = 0.003
 _FAR = 0.95
 _WEIGHED_ROWS = 512  # some methods fetch keys
 
