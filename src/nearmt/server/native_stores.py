@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException
 
 from nearmt.corpus import SentencePair
 from nearmt.corpus.pairs import utc_date
@@ -16,6 +15,7 @@ from nearmt.server.access import Caller
 from nearmt.server.context import Context
 from nearmt.server.descriptions import errors
 from nearmt.server.failures import ApiError
+from nearmt.server.fields import open_form
 from nearmt.server.jobs import FORMATS, ImportJob, Upload, format_of, kept_until_started
 from nearmt.server.schemas import (
     AddedReply,
@@ -166,22 +166,19 @@ async def remove_from(
 )  # fmt: skip
 async def import_file(request: Request, name: str) -> ImportJob:
     context, caller = _editable(request, name)  # before the file is taken in
-    try:
-        form = await request.form(max_files=1, max_fields=10)
-    except MultiPartException as error:
-        raise ApiError(400, "bad_form", f"the form cannot be read: {error.message.lower()}") from None
-    file, stated, origin = form.get("file"), form.get("format"), form.get("origin")
-    if not isinstance(file, UploadFile):
-        raise ApiError(400, "bad_form", "the form has no field file with a file in it")
-    if isinstance(stated, UploadFile) or isinstance(origin, UploadFile):
-        raise ApiError(400, "bad_form", "format and origin are texts, not files")
-    shown = PurePath(file.filename or "").name
-    called = origin or shown or "import"
-    refuse_bad_text(called, "origin")
-    kind = format_of(shown, stated or None)
-    with kept_until_started(Upload()) as upload:
-        await asyncio.to_thread(_copy, file, upload)
-        return context.jobs.start(ImportJob(name, called[:1000], caller.name), upload, kind)
+    async with open_form(request) as form:
+        file, stated, origin = form.get("file"), form.get("format"), form.get("origin")
+        if not isinstance(file, UploadFile):
+            raise ApiError(400, "bad_form", "the form has no field file with a file in it")
+        if isinstance(stated, UploadFile) or isinstance(origin, UploadFile):
+            raise ApiError(400, "bad_form", "format and origin are texts, not files")
+        shown = PurePath(file.filename or "").name
+        called = origin or shown or "import"
+        refuse_bad_text(called, "origin")
+        kind = format_of(shown, stated or None)
+        with kept_until_started(Upload()) as upload:
+            await asyncio.to_thread(_copy, file, upload)
+            return context.jobs.start(ImportJob(name, called[:1000], caller.name), upload, kind)
 
 
 def _copy(file: UploadFile, upload: Upload) -> None:

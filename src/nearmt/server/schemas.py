@@ -57,7 +57,7 @@ class TranslateBody(Body):
 
 class AlternativeReply(Reply):
     text: str
-    score: float
+    score: float | None
 
 
 class TokenChoice(Reply):
@@ -99,7 +99,9 @@ class TokenReply(Reply):
 
 class TranslationReply(Reply):
     text: str
-    score: float = Field(description="mean over the sentences of log-probability / length^penalty")
+    score: float | None = Field(
+        description="mean over the sentences of log-probability / length^penalty; null for html and xml"
+    )
     alternatives: list[AlternativeReply] = Field(description="the next best, with n_best above 1")
     tokens: list[TokenReply] | None = Field(default=None, description="the evidence, if it was asked for")
 
