@@ -11,8 +11,10 @@ from nearmt.cli import (
     bench_command,
     demo_command,
     explain_command,
+    load_command,
     memory_commands,
     paper_command,
+    serve_command,
     store_commands,
     text_commands,
 )
@@ -48,6 +50,8 @@ explain_command.register(app)
 demo_command.register(app)
 paper_command.register(app)
 bench_command.register(app)
+serve_command.register(app)
+load_command.register(app)
 
 
 def main() -> None:

@@ -1,0 +1,116 @@
+"""Running a server: uvicorn with a limit on slow headers, logs without users' texts, and an orderly end."""
+
+import asyncio
+import logging
+import sys
+from types import FrameType
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from nearmt.errors import SettingError
+from nearmt.server.app import create_app
+from nearmt.server.context import Context
+from nearmt.server.settings import ServerSettings
+from nearmt.translator import open_finished
+
+log = logging.getLogger("nearmt.server")
+_MAX_HEADER_BYTES = 64 * 1024
+
+
+def protocol_with_limit(seconds: float) -> type[H11Protocol]:
+    """HTTP where a client that has not sent its headers in time is hung up on."""
+
+    class Protocol(H11Protocol):
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._timer = self.loop.call_later(seconds, self._hang_up)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.conn.their_state is not h11.IDLE:
+                self._stop_timer()
+            elif self._timer is None:  # the first bytes of another request on the same connection
+                self._timer = self.loop.call_later(seconds, self._hang_up)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_timer()
+            super().connection_lost(exc)
+
+        def _stop_timer(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _hang_up(self) -> None:
+            self._timer = None
+            if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+                self.transport.close()
+
+    return Protocol
+
+
+class Server(uvicorn.Server):
+    """Says where it listens, and stops if the stores cannot be loaded."""
+
+    def __init__(self, config: uvicorn.Config, context: Context) -> None:
+        super().__init__(config)
+        self.context = context
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        for server in self.servers:
+            for socket in server.sockets:
+                host, port = socket.getsockname()[:2]
+                shown = f"[{host}]" if ":" in host else host
+                print(f"nearmt listens at http://{shown}:{port}", file=sys.stderr, flush=True)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop in order; asked a second time, at once. The signal is not raised again: the end is as it should be."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.context.shelf.failure is not None:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+
+def make_server(settings: ServerSettings) -> "Server":
+    """A server that is ready to run."""
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=protocol_with_limit(settings.limits.header_seconds),
+        ws="none",
+        log_config=None,
+        access_log=False,  # ours has no queries, which may hold texts
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=settings.limits.max_connections,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+        timeout_keep_alive=max(5, round(settings.limits.header_seconds)),
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+    )
+    return Server(config, app.state.context)
+
+
+def serve(settings: ServerSettings) -> None:
+    """Run until SIGTERM or SIGINT; what is under way then is finished."""
+    for folder in settings.stores.values():
+        open_finished(folder.absolute())  # what is wrong with a store is told before anything is loaded
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    server = make_server(settings)
+    try:
+        server.run()
+    except SystemExit:
+        raise SettingError(f"{settings.host}:{settings.port} cannot be listened at: is the port in use?") from None
+    if server.context.shelf.failure is not None:
+        raise server.context.shelf.failure
