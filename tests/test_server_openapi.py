@@ -50,6 +50,8 @@ def test_whatever_is_sent_the_answer_is_as_described(operation, server):
     @settings(max_examples=8, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy())
     def check(case):
+        if "name" in (case.path_parameters or {}):
+            case.path_parameters["name"] = "client"  # else hardly a request would get beyond it
         case.validate_response(case.call(base_url=server.url), checks=CHECKS)
 
     check()
