@@ -15,7 +15,7 @@ from nearmt.index.exact import StreamedIndex
 from nearmt.index.faiss_index import save_index
 from nearmt.recall import held_out_states, measure_recall
 from nearmt.retriever import Retriever
-from nearmt.store import Languages, Manifest, SegmentData, Snapshot, append_segment
+from nearmt.store import KeyCode, Languages, Manifest, SegmentData, Snapshot, append_segment
 
 
 def make_store(folder: Path, keys: np.ndarray, per_sentence: int = 1, sources: list[str] | None = None) -> Snapshot:
@@ -71,7 +71,7 @@ def test_exact_search_equals_brute_force(tmp_path_factory, count, k, seed):
 def test_faiss_measures_on_the_mapped_keys_what_we_would(tmp_path, key_type):
     keys = clustered(4000, 32).astype(key_type)
     snapshot = make_store(tmp_path / "s", keys)
-    snapshot.keys = keys
+    snapshot.keys, snapshot.key_code = keys, KeyCode(key_type)
     index = build_index(snapshot, "PCA16,IVF16,PQ16x4fs", 4)
     queries = torch.from_numpy(clustered(20, 32, 2)).float()
     retriever, plain = Retriever(snapshot, index), Retriever(snapshot, index)
@@ -195,3 +195,34 @@ def test_an_index_that_faiss_does_not_know_is_refused(tmp_path):
 def test_an_empty_search_is_empty(tmp_path):
     snapshot = make_store(tmp_path / "s", clustered(10, 8))
     assert len(Retriever(snapshot).search(torch.zeros(0, 8), 4)) == 0
+
+
+@pytest.mark.parametrize("factory", ["Flat", "IVF16,Flat"])
+def test_one_byte_keys_are_near_to_what_they_stand_for(tmp_path, factory):
+    keys = clustered(2000, 32)
+    exact = make_store(tmp_path / "exact", keys)
+    manifest = Manifest(model={}, languages=Languages("de", "en"), width=32, key_type="int8")
+    (tmp_path / "small").mkdir()
+    for start in (0, 1000):  # the range is that of the first commit
+        part = keys[start : start + 1000]
+        data = SegmentData(
+            [SentencePair(f"source {start + i}", "x") for i in range(1000)], np.ones(1000, np.int64), part,
+            np.zeros(1000, np.int32), np.ones(1000, np.float16), np.zeros(1000, np.uint16),
+        )  # fmt: skip
+        manifest = append_segment(tmp_path / "small", manifest, data).changed()
+    manifest.save(tmp_path / "small")
+    small = Snapshot.open(tmp_path / "small")
+    assert small.keys.nbytes == 2000 * 32
+    near_to = exact.float_keys(slice(None))
+    errors = np.abs(small.float_keys(slice(None)) - near_to)
+    assert errors[:1000].max() < 0.1
+    assert np.quantile(errors, 0.999) < 0.1
+    queries = torch.from_numpy(near_to[:50] + 0.1)
+    index = build_index(small, factory, 16)
+    found, expected = Retriever(small, index).search(queries, 8), Retriever(exact).search(queries, 8)
+    hits = [np.isin(a, b).mean() for a, b in zip(expected.entry_ids.numpy(), found.entry_ids.numpy(), strict=True)]
+    assert np.mean(hits) > 0.9
+    # What faiss measures is what the decoded keys say.
+    measured = small.keys_of(found.entry_ids).sub(queries.unsqueeze(1)).square().sum(2)
+    torch.testing.assert_close(found.squared_distances, measured, rtol=1e-3, atol=1e-3)
+    assert small.keys_of(torch.tensor([[-1, 3]]))[0, 0].abs().sum() == 0

@@ -160,6 +160,35 @@ def test_equally_near_neighbors_come_in_the_order_of_their_entry_ids():
     assert neighbors.token_ids.tolist() == [[9, 8, 7]]
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.integers(1, 6), st.integers(1, 3))
+def test_the_nearest_come_first_in_whatever_order_candidates_stand(data, k, rows):
+    width = data.draw(st.integers(0, 8))
+    distances = data.draw(
+        st.lists(st.lists(st.integers(0, 9), min_size=width, max_size=width), min_size=rows, max_size=rows)
+    )
+    order = data.draw(st.sampled_from([sorted, list, lambda row: [*sorted(row)[:-1], 0]]))
+    distances = [order(row)[:width] for row in distances]
+    ids = [data.draw(st.permutations(range(width))) for _ in range(rows)]
+    ids = [[i if data.draw(st.booleans()) or i % 2 else -1 for i in row] for row in ids]
+    if any(len(row) != width for row in distances):
+        return
+    shape = (rows, width)
+    found = Neighbors.sorted_from(
+        torch.tensor(distances, dtype=torch.float32).reshape(shape),
+        torch.tensor(ids).reshape(shape).clamp_min(0) + 7,
+        torch.tensor(ids).reshape(shape),
+        k,
+    )
+    for row in range(rows):
+        expected = sorted((d, i) for d, i in zip(distances[row], ids[row], strict=True) if i >= 0)[:k]
+        count = len(expected)
+        assert found.found[row].tolist() == [True] * count + [False] * (k - count)
+        assert found.entry_ids[row, :count].tolist() == [i for _, i in expected]
+        assert found.squared_distances[row, :count].tolist() == [d for d, _ in expected]
+        assert found.token_ids[row, :count].tolist() == [i + 7 for _, i in expected]
+
+
 @pytest.mark.parametrize(("max_k", "sizes"), [(1, (0, 1)), (8, (0, 1, 2, 4, 8)), (6, (0, 1, 2, 4, 6))])
 def test_sizes_are_powers_of_two_up_to_k(max_k, sizes):
     assert neighbor_counts(max_k) == sizes

@@ -99,10 +99,12 @@ def test_stores_of_before_open_as_they_did(store_copy, toy_model):
         Translator(store_copy, model=toy_model, method="robust")
 
 
-def test_a_relative_belongs_to_the_index_whose_distances_it_saw(trained, toy_model, tmp_path):
+def test_a_relative_belongs_to_the_distances_it_saw(trained, toy_model, tmp_path):
     shutil.copytree(trained, tmp_path / "copy.store")
     manifest = Manifest.load(tmp_path / "copy.store")
-    manifest.changed(index={**manifest.index, "reranked": 7}).save(tmp_path / "copy.store")
+    learned = manifest.adaptation
+    saw = {**learned["retrieval"], "keys": "float32"}
+    manifest.changed(adaptation={**learned, "retrieval": saw}).save(tmp_path / "copy.store")
     with pytest.raises(StoreMismatchError, match=r"robust was trained with .* --methods adaptive,kernel,robust"):
         Translator(tmp_path / "copy.store", model=toy_model, method="robust")
 
@@ -138,7 +140,7 @@ def test_nobody_pays_for_what_he_does_not_look_at(trained, toy_model, client, mo
         seen.append("top")
         return top(log_probs)
 
-    monkeypatch.setattr(nearmt.neighbors, "entries_of", counting_fetch)
+    monkeypatch.setattr("nearmt.store.snapshot.entries_of", counting_fetch)
     monkeypatch.setattr(nearmt.neighbors, "top_probabilities", counting_top)
     expected = {"adaptive": set(), "vanilla": set(), "uniform": set(), "kernel": {"keys"}, "robust": {"stored", "top"}}
     for name, parts in expected.items():

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nearmt.evidence import NeighborEvidence, TokenEvidence
     from nearmt.memory import Store, build
     from nearmt.seq2seq import Seq2Seq
+    from nearmt.store import Filter
     from nearmt.translator import Translation, Translator
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ _ROOMS = {
     "BuildSettings": "builder",
     "DecodingSettings": "decoder",
     "Evaluation": "evaluation",
+    "Filter": "store",
     "NeighborEvidence": "evidence",
     "SentencePair": "corpus",
     "Seq2Seq": "seq2seq",
@@ -64,6 +66,7 @@ __all__ = [
     "CorpusError",
     "DecodingSettings",
     "Evaluation",
+    "Filter",
     "MissingExtraError",
     "ModelError",
     "NearMTError",

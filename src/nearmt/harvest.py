@@ -9,7 +9,7 @@ import torch
 from nearmt.corpus import SentencePair
 from nearmt.errors import ModelError
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import KEY_TYPES, SegmentData
+from nearmt.store import SegmentData
 
 _PROJECTED_ROWS = 512
 
@@ -62,7 +62,7 @@ def decode_segment(
     counts = np.array([len(model.kept_positions(target)) for target in targets], dtype=np.int64)
     starts = np.cumsum(counts) - counts
     total = int(counts.sum())
-    keys = np.zeros((total, model.width), KEY_TYPES[key_type])
+    keys = np.zeros((total, model.width), np.float16 if key_type == "float16" else np.float32)
     values, positions = np.zeros(total, np.int32), np.zeros(total, np.uint16)
     probabilities = np.zeros(total, np.float16)
     for batch in batches_by_length(sources, targets, batch_tokens):

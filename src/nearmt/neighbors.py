@@ -50,6 +50,9 @@ class Neighbors:
     ) -> "Neighbors":
         """From unsorted candidates; an entry id of -1 marks a missing one. Ties go to the lower entry id."""
         width = entry_ids.shape[1]
+        if in_order(squared_distances, entry_ids, k):
+            found = torch.ones(len(entry_ids), k, dtype=torch.bool)
+            return Neighbors(squared_distances[:, :k], token_ids[:, :k], entry_ids[:, :k], found)
         if width < k:
             pad = (0, k - width)
             squared_distances = torch.nn.functional.pad(squared_distances, pad)
@@ -64,6 +67,14 @@ class Neighbors:
         distances = repeat_last(distances, found)
         distances = torch.where(found.any(dim=1, keepdim=True), distances, torch.zeros(()))
         return Neighbors(distances, token_ids.gather(1, order), entry_ids, found)
+
+
+def in_order(squared_distances: torch.Tensor, entry_ids: torch.Tensor, k: int) -> bool:
+    """Whether candidates stand as they should: none missing among the first `k`, and each nearer than the next."""
+    if entry_ids.shape[1] < k or not len(entry_ids):
+        return False
+    steps = squared_distances[:, 1:] - squared_distances[:, :-1]
+    return bool((steps[:, :k] > 0).all()) and bool((steps >= 0).all()) and bool((entry_ids[:, :k] >= 0).all())
 
 
 def repeat_last(values: torch.Tensor, found: torch.Tensor) -> torch.Tensor:

@@ -90,7 +90,7 @@ def _fill(
         data = SegmentData(
             [SentencePair(f"source {first + i}", f"target {first + i}") for i in range(len(lengths))],
             lengths,
-            states.astype(np.float16 if manifest.key_type == "float16" else np.float32),
+            states.astype(np.float32 if manifest.key_type == "float32" else np.float16),
             _token_ids(rng, count, vocabulary),
             np.full(count, 0.5, np.float16),
             np.zeros(count, np.uint16),

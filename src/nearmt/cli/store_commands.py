@@ -60,7 +60,9 @@ def build(
     rerank: Annotated[
         int, typer.Option("--rerank", min=0, help="Candidates measured exactly; 0 keeps the index's own distances.")
     ] = 128,
-    keys: Annotated[str, typer.Option("--keys", help="Type of the stored keys: float16 or float32.")] = "float16",
+    keys: Annotated[
+        str, typer.Option("--keys", help="Type of the stored keys: float16, float32 or int8 (half the disk).")
+    ] = "float16",
     format: Format = None,
     keep_identical: Annotated[
         bool, typer.Option("--keep-identical", help="Keep pairs whose source and target are the same.")

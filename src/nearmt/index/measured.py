@@ -8,14 +8,15 @@ import numpy as np
 from nearmt.index.base import Allowed
 from nearmt.index.faiss_index import FaissIndex
 from nearmt.index.selection import search_parameters
+from nearmt.store import Snapshot
 
 
 class MeasuredIndex:
     """Another index's candidates, their distances measured directly: the same whatever else is searched with a row."""
 
-    def __init__(self, index: FaissIndex, keys: np.ndarray) -> None:
-        self._keys = keys  # the view does not keep them
-        self._view = _view_of(keys, index.num_entries)
+    def __init__(self, index: FaissIndex, snapshot: Snapshot) -> None:
+        self._keys = snapshot.keys  # the view does not keep them
+        self._view = _view_of(snapshot, index.num_entries)
         self._refined = faiss.IndexRefine(index.handle, self._view)
         self._refined.k_factor = 1.0
         self._index = index
@@ -30,24 +31,30 @@ class MeasuredIndex:
         return distances, entry_ids
 
 
-def measured(index: Any, keys: np.ndarray) -> MeasuredIndex | None:
+def measured(index: Any, snapshot: Snapshot) -> MeasuredIndex | None:
     """The index made to measure, where it is faiss's and this faiss can look at memory that is not its own."""
-    if not isinstance(index, FaissIndex) or not len(keys) or keys.dtype.name not in ("float16", "float32"):
+    if not isinstance(index, FaissIndex) or not len(snapshot):
         return None
     try:
-        return MeasuredIndex(index, keys)
+        return MeasuredIndex(index, snapshot)
     except (AttributeError, TypeError, NotImplementedError):
         return None
 
 
-def _view_of(keys: np.ndarray, count: int) -> Any:
-    """A flat index whose codes are the rows of `keys`, where they lie."""
-    width = keys.shape[1]
-    if keys.dtype == np.float32:
+def _view_of(snapshot: Snapshot, count: int) -> Any:
+    """A flat index whose codes are the first stored keys, where they lie."""
+    width, key_code = snapshot.manifest.width, snapshot.key_code
+    if key_code.key_type == "float32":
         view: Any = faiss.IndexFlatL2(width)
-    else:
+    elif key_code.key_type == "float16":
         view = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_fp16)
-    rows = keys[:count].view(np.uint8).reshape(-1)
+    else:
+        assert key_code.lowest is not None
+        assert key_code.extent is not None
+        view = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_8bit)
+        faiss.copy_array_to_vector(np.concatenate([key_code.lowest, key_code.extent]), view.sq.trained)
+        view.is_trained = True
+    rows = snapshot.keys[:count].view(np.uint8).reshape(-1)
     codes: Any = faiss.MaybeOwnedVectorUInt8()
     codes.is_owned = False
     codes.view_data = codes.c_ptr = faiss.swig_ptr(rows)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from nearmt.index import Allowed, FaissIndex, Index, load_index, measured
-from nearmt.neighbors import Neighbors
+from nearmt.neighbors import Neighbors, in_order
 from nearmt.store import Filter, Snapshot
 
 # faiss subtracts norms in float32, which can swap neighbours that are nearly as near; a few more candidates
@@ -39,11 +39,10 @@ class Retriever:
         self.reranked: int = reranked if reranked is not None else stated
         self._take_in()
         is_measured = self.index.is_exact or self.reranked
-        self._measured = measured(self.index, snapshot.keys) if is_measured else None
+        self._measured = measured(self.index, snapshot) if is_measured else None
         self._num_indexed = self.index.num_entries
         self._new_keys = torch.from_numpy(snapshot.float_keys(slice(self._num_indexed, None)))
         self._new_norms = self._new_keys.square().sum(dim=1)
-        self._keys = torch.from_numpy(snapshot.keys)
         self._values = torch.from_numpy(snapshot.values)
         self._allowed: Allowed | None = None
         if snapshot.has_removals:
@@ -97,6 +96,8 @@ class Retriever:
         if len(self._new_keys):
             new_distances, new_ids = self._new(queries, k, excluded)
             distances, entry_ids = torch.hstack([distances, new_distances]), torch.hstack([entry_ids, new_ids])
+        if in_order(distances, entry_ids, k):
+            distances, entry_ids = distances[:, :k], entry_ids[:, :k]  # the rest is not looked at
         return Neighbors.sorted_from(distances, self._values[entry_ids.clamp_min(0)].long(), entry_ids, k)
 
     def _indexed(
@@ -180,7 +181,7 @@ class Retriever:
         step = max(1, _GATHERED_NUMBERS // (count * queries.shape[1]))
         for start in range(0, rows, step):
             ids = entry_ids[start : start + step]
-            keys = self._keys[ids.reshape(-1)].view(*ids.shape, -1).float()
+            keys = self.snapshot.keys_of(ids)
             out[start : start + step] = keys.sub_(queries[start : start + step].unsqueeze(1)).square_().sum(dim=2)
         return out
 

@@ -4,7 +4,7 @@ A folder with a manifest, flat files that commits only append to, an index and a
 the manifest is the only commit; one writer holds a lock, readers hold a snapshot.
 """
 
-from nearmt.store.columns import KEY_TYPES, SegmentData, append_segment
+from nearmt.store.columns import SegmentData, append_segment
 from nearmt.store.copying import Copier
 from nearmt.store.extent import Counts, Extent, Segment
 from nearmt.store.files import (
@@ -18,6 +18,7 @@ from nearmt.store.files import (
 )
 from nearmt.store.filters import Filter, Origin, origins
 from nearmt.store.hashing import identity_hash, pair_hash, text_hash
+from nearmt.store.keys import KEY_TYPES, KeyCode
 from nearmt.store.lookup import SortedColumn, TextLookup, units_matching
 from nearmt.store.manifest import BuildProgress, Languages, Manifest, now
 from nearmt.store.salvage import Salvaged, salvage
@@ -33,6 +34,7 @@ __all__ = [
     "Extent",
     "Filter",
     "Findings",
+    "KeyCode",
     "Languages",
     "Manifest",
     "Origin",

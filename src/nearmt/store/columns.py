@@ -10,7 +10,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,10 +17,10 @@ from nearmt.corpus import SentencePair
 from nearmt.store.extent import LOG, Counts, Extent, Segment, line_checksum
 from nearmt.store.files import fsync_folder, sha256_of, storage_errors
 from nearmt.store.hashing import pair_hash, text_hash
+from nearmt.store.keys import KEY_TYPES, KeyCode, key_range
 from nearmt.store.manifest import Manifest, now
 from nearmt.store.units import UNIT, Unit
 
-KEY_TYPES: dict[str, np.dtype[Any]] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
 VALUES, PROBABILITIES, POSITIONS, REMOVALS = np.dtype("<i4"), np.dtype("<f2"), np.dtype("<u2"), np.dtype("<i8")
 SENTENCE = np.dtype(
     [
@@ -45,7 +44,7 @@ class SegmentData:
 
     pairs: Sequence[SentencePair]  # the new sentences
     entry_counts: np.ndarray  # (sentences,)
-    keys: np.ndarray  # (entries, width)
+    keys: np.ndarray  # (entries, width) numbers, or as they are written
     values: np.ndarray  # (entries,) token ids
     probabilities: np.ndarray  # (entries,) the model's own probability of the value
     positions: np.ndarray  # (entries,) position in the target sentence
@@ -134,7 +133,7 @@ def _contents(manifest: Manifest, data: SegmentData) -> tuple[Counts, dict[str, 
     if len(units):
         records["text_start"] = _starts([len(line) for line in unit_lines], before.unit_bytes)
     arrays: dict[str, np.ndarray] = {
-        f"keys.{manifest.key_type}": np.ascontiguousarray(data.keys, KEY_TYPES[manifest.key_type]),
+        f"keys.{manifest.key_type}": KeyCode.of(manifest.key_type, manifest.key_range).encode(data.keys),
         "values.int32": np.ascontiguousarray(data.values, VALUES),
         "probabilities.float16": np.ascontiguousarray(data.probabilities, PROBABILITIES),
         "positions.uint16": np.ascontiguousarray(data.positions, POSITIONS),
@@ -159,6 +158,8 @@ def _contents(manifest: Manifest, data: SegmentData) -> tuple[Counts, dict[str, 
 
 def append_segment(folder: Path, manifest: Manifest, data: SegmentData) -> Manifest:
     """Append `data` behind what `manifest` counts, flushed to disk. It counts once the new manifest is saved."""
+    if manifest.key_type == "int8" and manifest.key_range is None and len(data.keys):
+        manifest = replace(manifest, key_range=key_range(data.keys))
     count, contents = _contents(manifest, data)
     before = manifest.extent
     segment = Segment(before.counts, count, now(), {})

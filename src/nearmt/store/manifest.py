@@ -57,6 +57,7 @@ class Manifest:
     languages: Languages
     width: int
     key_type: str = "float16"
+    key_range: dict[str, list[float]] | None = None  # of one-byte keys
     generation: int = 1  # names the folder of the data files; compaction makes a new one
     extent: Extent = field(default_factory=Extent)
     build: BuildProgress = field(default_factory=lambda: BuildProgress([]))

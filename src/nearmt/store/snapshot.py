@@ -13,7 +13,6 @@ from nearmt.corpus import SentencePair
 from nearmt.errors import StoreDamagedError, StoreError
 from nearmt.neighbors import entries_of
 from nearmt.store.columns import (
-    KEY_TYPES,
     POSITIONS,
     PROBABILITIES,
     REMOVALS,
@@ -22,6 +21,7 @@ from nearmt.store.columns import (
     columns_of,
 )
 from nearmt.store.extent import LOG
+from nearmt.store.keys import KeyCode
 from nearmt.store.manifest import Manifest
 from nearmt.store.units import UNIT, Unit
 
@@ -37,7 +37,8 @@ class Snapshot:
         self.folder, self.manifest = folder, manifest
         self._check_sizes()
         counts, key_type = manifest.extent.counts, manifest.key_type
-        self.keys = self._map(f"keys.{key_type}", KEY_TYPES[key_type], (counts.entries, manifest.width))
+        self.key_code = KeyCode.of(key_type, manifest.key_range)
+        self.keys = self._map(f"keys.{key_type}", self.key_code.dtype, (counts.entries, manifest.width))
         self.values = self._map("values.int32", VALUES, (counts.entries,))
         self.probabilities = self._map("probabilities.float16", PROBABILITIES, (counts.entries,))
         self.positions = self._map("positions.uint16", POSITIONS, (counts.entries,))
@@ -81,7 +82,12 @@ class Snapshot:
 
     def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
         """(…, width) float32; 0 for missing entries (-1)."""
-        return entries_of(self.keys, entry_ids)
+        if self.keys.dtype != np.uint8:
+            return entries_of(self.keys, entry_ids)
+        if not len(self):
+            return torch.zeros(*entry_ids.shape, self.manifest.width)
+        keys = self.key_code.decode(self.keys[entry_ids.clamp_min(0).numpy()])
+        return torch.from_numpy(keys).masked_fill_((entry_ids < 0).unsqueeze(-1), 0)
 
     def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
         """(…) the model's own probability of each entry's value; 0 for missing entries (-1)."""
@@ -89,7 +95,7 @@ class Snapshot:
 
     def float_keys(self, rows: slice | np.ndarray) -> np.ndarray:
         """(rows, width) float32, by range or by number."""
-        return np.ascontiguousarray(self.keys[rows], np.float32)
+        return self.key_code.decode(self.keys[rows])
 
     def sentence_ids_of(self, entry_ids: np.ndarray | int) -> np.ndarray:
         """Which sentence each entry belongs to."""

@@ -1,0 +1,161 @@
+"""A store that changes at random, held against a plain dictionary: the same units, the same neighbours, always."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, settings, strategies
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from fake_model import WIDTH, FakeModel, state_of
+from nearmt.corpus import SentencePair
+from nearmt.editing import Editor
+from nearmt.housekeeping import compact, repair
+from nearmt.retriever import Reader
+from nearmt.store import BuildProgress, Filter, Languages, Manifest, Snapshot, verify
+
+WORDS = ["rot", "grün", "blau", "haus", "baum"]
+texts = strategies.lists(strategies.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
+unit_ids = strategies.sampled_from(["u1", "u2", None])
+origins = strategies.sampled_from(["a", "b", None])
+pairs = strategies.builds(SentencePair, texts, texts, unit_ids, origins)
+K = 6
+
+
+def new_store(folder: Path) -> None:
+    folder.mkdir()
+    Manifest(
+        model={"name": "fake"}, languages=Languages("de", "en"), width=WIDTH, build=BuildProgress([], is_complete=True)
+    ).save(folder)
+
+
+class Plain:
+    """The same memory as a list of units: what a store must look like from outside."""
+
+    def __init__(self) -> None:
+        self.units: list[SentencePair] = []
+
+    def add(self, pair: SentencePair) -> None:
+        if pair in self.units:
+            return
+        if pair.unit_id is not None:
+            named = (pair.unit_id, pair.origin or "", pair.source)
+            self.units = [u for u in self.units if (u.unit_id, u.origin or "", u.source) != named]
+        self.units.append(pair)
+
+    def nearest(self, query: np.ndarray, k: int, wanted: Filter | None = None) -> list[tuple[float, int]]:
+        """Distance and token of the nearest entries, each pair counted once."""
+        model, found = FakeModel(), []
+        kept = [u for u in self.units if wanted is None or _passes(u, wanted)]
+        for source, target in {(unit.source, unit.target) for unit in kept}:
+            forced = model.force_decode(model.tokenize_sources([source]), model.tokenize_targets([target]))
+            keys = forced.states.numpy().astype(np.float16).astype(np.float32)
+            distances = ((keys - query) ** 2).sum(axis=1)
+            found += list(zip(distances.tolist(), forced.token_ids.tolist(), strict=True))
+        return sorted(found)[:k]
+
+
+def _passes(unit: SentencePair, wanted: Filter) -> bool:
+    return (not wanted.only or unit.origin in wanted.only) and unit.origin not in wanted.exclude
+
+
+class LivingStore(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.home = Path(tempfile.mkdtemp())
+        self.folder = self.home / "s.store"
+        new_store(self.folder)
+        self.plain, self.editor, self.reader = Plain(), Editor(self.folder), Reader(self.folder)
+
+    def teardown(self) -> None:
+        if hasattr(self, "home"):
+            shutil.rmtree(self.home)
+
+    @rule(given=strategies.lists(pairs, min_size=1, max_size=5))
+    def add(self, given: list[SentencePair]) -> None:
+        self.editor.add(given, FakeModel())
+        for pair in given:
+            self.plain.add(pair)
+
+    @rule(unit_id=unit_ids, origin=origins, source=strategies.none() | texts)
+    def remove(self, unit_id: str | None, origin: str | None, source: str | None) -> None:
+        if unit_id is None and origin is None and source is None:
+            return
+        fits = [
+            u
+            for u in self.plain.units
+            if (unit_id is None or u.unit_id == unit_id)
+            and (origin is None or u.origin == origin)
+            and (source is None or u.source == source)
+        ]
+        removed = self.editor.remove(unit_id=unit_id, origin=origin, source=source)
+        assert removed.units == len(fits)
+        sentences = {(u.source, u.target) for u in self.plain.units}
+        self.plain.units = [u for u in self.plain.units if u not in fits]
+        assert removed.sentences == len(sentences - {(u.source, u.target) for u in self.plain.units})
+
+    @rule()
+    def compact(self) -> None:
+        compact(self.folder)
+        assert Snapshot.open(self.folder).manifest.num_sentences == len(
+            {(u.source, u.target) for u in self.plain.units}
+        )
+
+    @rule()
+    def repair_what_is_sound(self) -> None:
+        assert repair(self.folder).problems == ()
+
+    @rule()
+    def reopen(self) -> None:
+        self.editor, self.reader = Editor(self.folder), Reader(self.folder)
+
+    @rule(
+        source=texts,
+        prefix=texts,
+        only=strategies.sampled_from([(), ("a",), ("b", "a")]),
+        exclude=strategies.sampled_from([(), ("a",)]),
+    )
+    def search(self, source: str, prefix: str, only: tuple[str, ...], exclude: tuple[str, ...]) -> None:
+        self.reader.refresh()
+        model, wanted = FakeModel(), Filter(only, exclude)
+        query = state_of(model.tokenize_sources([source])[0], model.tokenize_targets([prefix])[0][:-1])
+        retriever = self.reader.retriever.filtered(wanted)
+        near = retriever.search(torch.from_numpy(query).unsqueeze(0), K)
+        expected = self.plain.nearest(query, K, wanted)
+        assert int(near.found.sum()) == len(expected)
+        distances = near.squared_distances[0, : len(expected)].tolist()
+        np.testing.assert_allclose(distances, [distance for distance, _ in expected], rtol=1e-5)
+        if len({round(distance, 4) for distance, _ in expected}) == len(expected):  # where no two are as near
+            assert near.token_ids[0, : len(expected)].tolist() == [token for _, token in expected]
+
+    @invariant()
+    def the_same_units_are_there(self) -> None:
+        snapshot = Snapshot.open(self.folder)
+        assert sorted(snapshot.all_units(), key=repr) == sorted(self.plain.units, key=repr)
+
+    @invariant()
+    def it_is_sound(self) -> None:
+        assert verify(self.folder).is_sound
+
+
+LivingStore.TestCase.settings = settings(
+    max_examples=int(os.environ.get("NEARMT_MACHINE_EXAMPLES", "15")),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture(autouse=True)
+def _taken_in_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small enough that the entries of a few sentences are taken into the index."""
+    monkeypatch.setattr("nearmt.retriever.search._TAKEN_IN", 8)
+
+
+@pytest.mark.usefixtures("_taken_in_soon")
+class TestLivingStore(LivingStore.TestCase):
+    """Thousands of steps with NEARMT_MACHINE_EXAMPLES=200."""
