@@ -54,9 +54,9 @@ export const counted = (number, one, many = `${one}s`) => `${count(number)} ${nu
 
 export function percent(share) {
   const value = 100 * share;
-  if (value > 0 && value < 0.1) return "< 0.1 %";
-  if (value < 100 && value > 99.9) return "> 99.9 %";
-  return `${value < 10 && value > 0 ? value.toFixed(1) : Math.round(value)} %`;
+  if (value > 0 && value < 0.1) return "<\u00a00.1\u00a0%";
+  if (value < 100 && value > 99.9) return ">\u00a099.9\u00a0%";
+  return `${value < 10 && value > 0 ? value.toFixed(1) : Math.round(value)}\u00a0%`;
 }
 
 export function date(text) {

@@ -2,10 +2,10 @@
 
 import { addUnits, removePair } from "./api.js";
 import { barList, lying, sizeChart } from "./charts.js";
-import { characters, isPulled } from "./words.js";
 import { count, date, make, percent, rove } from "./dom.js";
 import { notify } from "./notices.js";
 import { report, session, sourceLanguage, targetLanguage, tell } from "./session.js";
+import { characters, isPulled, shownToken as shown } from "./words.js";
 
 const SHOWN = 8;
 
@@ -71,7 +71,7 @@ function tokenTabs(tokens, choose) {
           },
         },
       },
-      token.token.trim() || token.token || "␣",
+      shown(token.token),
     ),
   );
   return make("div", { class: "token-tabs", role: "group", "aria-label": "Tokens of this word" }, make("span", { class: "hint" }, "Made of the tokens"), buttons);
@@ -108,8 +108,6 @@ function showToken(body, token, storeName) {
     neighborTable(token, storeName),
   );
 }
-
-const shown = (token) => token.trim() || token || "␣";
 
 function neighborTable(token, storeName) {
   if (!token.neighbors.length) return make("p", { class: "hint" }, "The memory was not asked for this token.");

@@ -104,8 +104,8 @@ const number = (value) => (typeof value === "number" ? String(Number(value.toPre
 
 function searchTold(index, recall) {
   if (!index || index.factory === "Flat") return "Search is exact: every neighbour is found.";
-  const found = typeof recall === "number" ? percent(recall) : recall && typeof recall === "object" ? Object.entries(recall).map(([name, value]) => `${name} ${typeof value === "number" ? percent(value) : value}`).join(", ") : "not measured";
-  return `Index ${index.factory}; share of the true neighbours that it finds (recall): ${found}.`;
+  if (typeof recall?.recall !== "number") return `Index ${index.factory}; its recall was not measured.`;
+  return `Index ${index.factory} finds ${percent(recall.recall)} of the ${recall.k} nearest neighbours (recall) and ${percent(recall.mass)} of their weight.`;
 }
 
 function healthCard(found) {

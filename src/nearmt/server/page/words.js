@@ -54,6 +54,9 @@ export const tokensOf = (tokens, start, end) =>
 export const isPulled = (token) =>
   !token.is_models_first_choice && token.nmt_share < 1 && token.probability > token.nmt_probability;
 
+// A token for people: SentencePiece writes the space before a word as ▁.
+export const shownToken = (token) => token.replaceAll("▁", " ").trim() || "␣";
+
 // A translation as rows, one for each sentence.
 export function rows(translation, language) {
   const text = characters(translation.text);
