@@ -8,18 +8,19 @@ import nearmt
 SOURCE = Path(nearmt.__file__).parent
 # From the ground up: a room may import itself and whatever stands before it.
 ORDER = [
-    "errors", "progress", "neighbors", "corpus", "store", "mixture", "metak", "relatives", "seq2seq", "beam", "index",
-    "retriever", "scores", "recall", "indexing", "compatibility", "harvest", "intake", "builder", "health",
-    "housekeeping", "editing", "gate", "methods", "decoder", "evidence",
-    "devset", "gating", "adaptation", "translator", "evaluation", "memory", "report", "demo", "paper", "bench",
-    "server", "cli", "__main__",
+    "errors", "markup", "progress", "neighbors", "corpus", "store", "mixture", "guard", "metak", "relatives", "seq2seq",
+    "beam", "index", "retriever", "scores", "recall", "indexing", "compatibility", "harvest", "intake", "builder",
+    "health", "housekeeping", "editing", "gate", "methods", "decoder", "evidence", "devset", "gating", "adaptation",
+    "translator", "evaluation", "memory", "documents", "report", "demo", "paper", "bench", "server",
+    "cli", "__main__",
 ]  # fmt: skip
 ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "lxml": {"corpus"}, "polib": {"corpus"},
               "typer": {"cli"}, "rich": {"cli"}, "sacrebleu": {"scores"}, "onnx": {"seq2seq"},
               "onnxruntime": {"seq2seq"}, "safetensors": {"metak", "relatives", "gate"},
               "fastapi": {"server"}, "starlette": {"server"}, "uvicorn": {"server"}, "h11": {"server"},
               "pydantic": {"server"}, "pydantic_settings": {"server"}, "limits": {"server"},
-              "prometheus_client": {"server"}, "py3langid": {"server"}}  # fmt: skip
+              "prometheus_client": {"server"}, "py3langid": {"server"},
+              "sentencex": {"markup"}, "rapidfuzz": {"markup", "paper"}}  # fmt: skip
 
 
 def room_of(path: Path) -> str:

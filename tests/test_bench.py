@@ -65,8 +65,10 @@ def test_mapping_to_another_width_keeps_distances():
         def __len__(self):
             return len(keys)
 
+        def float_keys(self, rows):
+            return np.asarray(keys[rows], np.float32)
+
     source = Source()
-    source.keys = keys
     queries, stored = list(timing_states(source, 32, 100))
     assert (queries.shape, stored.shape) == ((NUM_QUERIES, 32), (100, 32))
     lengths = np.sort((keys.astype(np.float32) ** 2).sum(axis=1))

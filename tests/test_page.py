@@ -129,7 +129,12 @@ def test_a_correction_is_saved_used_and_replaced_by_a_second_one(page, server):
 
 def test_a_bad_segment_is_removed_and_comes_back_as_it_was(page, server):
     source = "heute druckt die alte seite das wort ."
-    bad = {"source": source, "target": "the empty button deletes the picture .", "unit_id": "u 7", "origin": "old & bad"}
+    bad = {
+        "source": source,
+        "target": "the empty button deletes the picture .",
+        "unit_id": "u 7",
+        "origin": "old & bad",
+    }
     good = {**bad, "target": "today the old page prints the word .", "unit_id": "u 8"}
     dates = ("2020-02-03T04:05:06Z", "2021-02-03T04:05:06Z")
     add(server, **bad, changed_at=dates[0])
@@ -335,7 +340,12 @@ def test_markup_in_texts_and_segments_is_shown_and_not_run(page, server):
     expect(page.locator("#memory")).to_contain_text("<img src=x")
     assert page.locator("main script, main img, main b").count() == 0
     assert page.evaluate("window.harmed") is None
-    assert page.evaluate("(() => { try { document.body.innerHTML = '<p>x'; return 'run'; } catch { return 'refused'; } })()") == "refused"
+    assert (
+        page.evaluate(
+            "(() => { try { document.body.innerHTML = '<p>x'; return 'run'; } catch { return 'refused'; } })()"
+        )
+        == "refused"
+    )
     assert server.delete("/v1/stores/client/units", params={"source": source}).json()["units"] == 1
 
 

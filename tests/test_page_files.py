@@ -59,7 +59,8 @@ def test_a_file_that_has_not_changed_is_not_sent_again(server):
 
 
 @pytest.mark.parametrize(
-    "path", ["/page/", "/page/none.js", "/page/..%2Ffront.py", "/page/%2e%2e/front.py", "/page/page/app.js", "/front.py"]
+    "path",
+    ["/page/", "/page/none.js", "/page/..%2Ffront.py", "/page/%2e%2e/front.py", "/page/page/app.js", "/front.py"],
 )
 def test_nothing_else_can_be_reached_through_it(server, path):
     assert server.http.get(path).status_code == 404
@@ -88,7 +89,10 @@ def test_every_import_of_the_scripts_is_there():
     for name in SCRIPTS:
         for wanted, source in re.findall(r"import \{([^}]+)\} from \"\./([\w.]+)\"", (PAGE / name).read_text()):
             exported = set(re.findall(r"export (?:async )?(?:function|const|class) (\w+)", (PAGE / source).read_text()))
-            assert {part.split(" as ")[0].strip() for part in wanted.split(",") if part.strip()} <= exported, (name, source)
+            assert {part.split(" as ")[0].strip() for part in wanted.split(",") if part.strip()} <= exported, (
+                name,
+                source,
+            )
 
 
 def test_the_start_has_no_script_or_style_of_its_own():

@@ -85,6 +85,27 @@ def test_libretranslate_keeps_tags(open_server):
     assert reply["translatedText"] == expected
 
 
+PO = f"""msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\\n"
+
+msgid "{SOURCE}"
+msgstr ""
+"""
+
+
+def test_libretranslate_fills_files(open_server):
+    fields = {"source": "de", "target": "en"}
+    reply = open_server.http.post("/translate_file", data=fields, files={"file": ("a.po", PO.encode())})
+    assert reply.status_code == 200, reply.text
+    made = open_server.http.get(reply.json()["translatedFileUrl"])
+    assert open_server.translate(SOURCE) in made.text
+    assert "a.po" in made.headers["content-disposition"]
+    bad = open_server.http.post("/translate_file", data=fields, files={"file": ("../a.xlf", b"<xliff")})
+    assert bad.status_code == 400
+    assert bad.json()["error"].startswith("a.xlf")
+    assert open_server.http.get("/download_file/none").status_code == 404
+
+
 def test_libretranslate_errors_have_its_form(open_server):
     reply = open_server.post("/translate", {"q": SOURCE, "source": "fr", "target": "en"})
     assert (reply.status_code, list(reply.json())) == (400, ["error"])
@@ -133,10 +154,11 @@ def test_deepl_as_its_node_client_sends_it(open_server):
 
 
 def test_deepl_keeps_placeholders(open_server):
-    text = f'{OTHER} <x id="5"></x><x id="6"/> {OTHER}'
+    text = 'die <b>neue</b> zelle zeigt <x id="5"></x> die tabelle <x id="6"/> .'
     result = translator(open_server).translate_text(text, source_lang="DE", target_lang="EN-US", tag_handling="xml")
     assert '<x id="5"></x>' in result.text
     assert '<x id="6"/>' in result.text
+    assert result.text.index("<b>") < result.text.index("</b>")
 
 
 def test_deepl_languages_usage_and_glossaries(open_server):

@@ -1,10 +1,12 @@
 """Settings: flags before environment before TOML, and one sentence for what is wrong."""
 
+from pathlib import Path
+
 import pytest
 
 from nearmt.errors import SettingError
 from nearmt.server.configuration import load_settings
-from nearmt.server.settings import Role
+from nearmt.server.settings import ApiKey, Role, Section, ServerSettings
 
 FULL = """
 host = "127.0.0.1"
@@ -113,3 +115,18 @@ def test_a_missing_file_is_named(tmp_path):
 def test_which_addresses_are_this_machine(host, is_local, tmp_path):
     found = load_settings(None, {"stores": {"a": tmp_path}, "host": host, "allow_open_network": True})
     assert found.is_local is is_local
+
+
+def test_every_setting_is_in_the_docs():
+    page = (Path(__file__).parent.parent / "docs" / "server.md").read_text(encoding="utf-8")
+    for name, field in ServerSettings.model_fields.items():
+        inner = field.annotation
+        names = [f"{name}.{key}" for key in inner.model_fields] if is_section(inner) else [name]
+        for setting in names:
+            assert f"`{setting}`" in page or f"[{setting}]" in page, setting
+    for name in ApiKey.model_fields:
+        assert f"    {name} = " in page, name
+
+
+def is_section(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)

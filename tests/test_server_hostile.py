@@ -95,6 +95,7 @@ def test_deep_html(server: Running):
     assert reply.status_code in (400, 413)
     assert reply.json()["error"]
     refused(server.post("/v1/translate", {"text": "<b>" * 300, "format": "xml"}), 400, "too_deep")
+    refused(server.post("/v1/translate", {"text": "<b>zelle", "format": "xml"}), 400, "bad_markup")
 
 
 @pytest.mark.parametrize(

@@ -104,9 +104,9 @@ def test_what_was_answered_is_there_after_a_kill(store_copy):
         (["{store}", "--model", "/nowhere"], "/nowhere"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_and_exit_code_2(client, tmp_path, arguments, sentence):
+def test_what_is_wrong_is_one_sentence_and_exit_code_2(client, arguments, sentence):
     given = [argument.format(store=client.store) for argument in arguments]
-    found = subprocess.run(command(*given, "--port", 0), capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    found = subprocess.run(command(*given, "--port", 0), capture_output=True, text=True, timeout=120)
     assert found.returncode == 2, found.stderr
     (line,) = [line for line in found.stderr.splitlines() if line.startswith("nearmt:")]
     assert sentence in line

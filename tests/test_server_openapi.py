@@ -21,6 +21,7 @@ from nearmt.server import (
     native_status,
     native_stores,
     native_translate,
+    translated_files,
 )
 from nearmt.server.app import create_app
 from serving import running, settings_for
@@ -57,7 +58,7 @@ def test_whatever_is_sent_the_answer_is_as_described(operation, server):
 def test_every_route_and_every_error_is_described(server):
     described = server.http.get("/v1/openapi.json").json()
     routers = [found.router for found in (apertium, deepl_memories, deepl_translate, libretranslate, native_status,
-                                          native_stores, native_translate)]  # fmt: skip
+                                          native_stores, native_translate, translated_files)]  # fmt: skip
     routes = {route.path for router in routers for route in router.routes}
     assert set(described["paths"]) == routes
     for path, methods in described["paths"].items():

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,7 +17,7 @@ from nearmt.devset import DevSet, collect_cache
 from nearmt.errors import SettingError, StoreError
 from nearmt.gate import Gate, train_gate
 from nearmt.gating import GateChooser
-from nearmt.metak import MetaK, NeighborCache, TrainingSettings, rank_vanilla, temperatures, train_metak
+from nearmt.metak import MetaK, NeighborCache, TrainingSettings, fit_guard, rank_vanilla, temperatures, train_metak
 from nearmt.metak.training import TrainedMetaK
 from nearmt.metak.tuning import vanilla_loss
 from nearmt.methods import TRAINED, describe_method, retrieval_signature
@@ -36,6 +36,7 @@ _RECALL_QUERIES = 256
 _PATIENCE = 60.0  # seconds to wait for another writer
 _PREFIXES = {"adaptive": "metak", "gate": "gate", **{name: name for name in RELATIVES}}  # of the networks' files
 Network = MetaK | Relative | Gate
+Trained = TypeVar("Trained", TrainedMetaK, TrainedRelative)
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class AdaptationSettings:
     decoding: DecodingSettings = field(default_factory=DecodingSettings)
     seed: int = 1
     methods: tuple[str, ...] = ("adaptive",)  # what is trained beside it; adaptive always is
+    guard: bool = True  # whether the model has more say in sentences far from the memory; never with `paper`
     gate: bool = False  # whether to learn where Meta-k need not be asked
 
     def __post_init__(self) -> None:
@@ -159,8 +161,17 @@ class Adapter:
             settings=settings,
             on_check=lambda step, loss: self.progress("training", step, settings.steps),
         )
+        trained = [self._guarded(candidate, train_part, select_part) for candidate in trained]
         trained.sort(key=lambda candidate: candidate.loss)
         return trained[:_DECODED] + [t for t in trained[_DECODED:] if t.network.temperature in PAPER_VANILLA]
+
+    def _guarded(self, trained: Trained, train_part: NeighborCache, select_part: NeighborCache) -> Trained:
+        """The same network, with a guard if it is to have one."""
+        if self.settings.paper or not self.settings.guard:
+            return trained
+        fitted = fit_guard(train_part, select_part, trained.network, self.retriever.snapshot)
+        trained.network.guard = fitted.guard
+        return replace(trained, loss=fitted.loss)
 
     def _training_settings(self) -> TrainingSettings:
         training = self.settings.training
@@ -168,7 +179,7 @@ class Adapter:
 
     def _train_relatives(self, train_part: NeighborCache, select_part: NeighborCache) -> dict[str, TrainedRelative]:
         settings = self._training_settings()
-        return {
+        trained = {
             name: train_relative(
                 name,
                 train_part,
@@ -181,6 +192,7 @@ class Adapter:
             for name in RELATIVES
             if name in self.settings.methods
         }
+        return {name: self._guarded(relative, train_part, select_part) for name, relative in trained.items()}
 
     def _vanilla_candidates(self, train_part: NeighborCache, select_part: NeighborCache) -> list[tuple[Method, float]]:
         """The likeliest settings, and the paper's own."""

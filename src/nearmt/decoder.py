@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ import torch
 from nearmt.beam import BeamSettings, Hypothesis, beam_search
 from nearmt.errors import SettingError
 from nearmt.gate import Gate, LastAsked
+from nearmt.guard import Trails
 from nearmt.mixture import Method, mix
 from nearmt.neighbors import Neighbors, Retrieved
 from nearmt.retriever import AnyRetriever
@@ -81,7 +83,7 @@ class Decoder:
         on_asked: Callable[[int, int], None],
     ) -> list[list[Hypothesis]]:
         session, rules = self.model.start_decoding(sources), self.model.rules
-        last_asked = LastAsked()
+        last_asked, trails = LastAsked(), Trails()
 
         def step(
             token_ids: torch.Tensor,
@@ -93,13 +95,14 @@ class Decoder:
             output = session.step(token_ids, parents)
             # Written over the logits: with a large vocabulary, fresh memory costs more than the sums themselves.
             log_probs = torch.log_softmax(output.logits, dim=1, out=output.logits)
+            trails.follow(parents.cpu())
             if self.gate is not None:
                 last_asked.follow(parents.cpu())
             if self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
                 without = [excluded[i] for i in sentences.tolist()] if excluded is not None else None
                 asked = self._worth_asking(output.states, log_probs, last_asked)
                 on_asked(len(log_probs) if asked is None else len(asked), len(log_probs))
-                log_probs = self._mixed(log_probs, output.states, without, asked, last_asked)
+                log_probs = self._mixed(log_probs, output.states, without, asked, last_asked, trails)
             return rules.apply(prefixes, log_probs, is_last)
 
         return beam_search(
@@ -126,24 +129,31 @@ class Decoder:
         excluded: Sequence[np.ndarray | None] | None,
         asked: torch.Tensor | None,
         last_asked: LastAsked,
+        trails: Trails,
     ) -> torch.Tensor:
         if asked is None:
-            return self._mixed_rows(log_probs, states, excluded)[0]
+            return self._mixed_rows(log_probs, states, excluded, partial(trails.note, torch.arange(len(log_probs))))[0]
         if len(asked):
             without = [excluded[i] for i in asked.tolist()] if excluded is not None else None
             rows = asked.to(log_probs.device)
-            mixed, neighbors = self._mixed_rows(log_probs[rows], states[rows], without)
+            mixed, neighbors = self._mixed_rows(log_probs[rows], states[rows], without, partial(trails.note, asked))
             log_probs[rows] = mixed
             last_asked.note(asked, neighbors.squared_distances[:, 0])
         return log_probs
 
     def _mixed_rows(
-        self, log_probs: torch.Tensor, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None
+        self,
+        log_probs: torch.Tensor,
+        states: torch.Tensor,
+        excluded: Sequence[np.ndarray | None] | None,
+        trails_with: Callable[[Neighbors], torch.Tensor],
     ) -> tuple[torch.Tensor, Neighbors]:
+        """Search and mix; `trails_with` tells the rows' trails once their neighbours are known."""
         assert self.method is not None
         assert self.retriever is not None
         neighbors = self.retriever.search(states, self.method.max_k, excluded)
-        retrieved = Retrieved.at(states, log_probs, neighbors, self.retriever)
+        trails = trails_with(neighbors)
+        retrieved = Retrieved.at(states, log_probs, neighbors, self.retriever, trails)
         weights = self.method.weigh(retrieved)
         token_ids = neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
         # Searching and weighing are done on the processor, wherever the model is.

@@ -7,6 +7,8 @@
     │   ├── StoreMismatchError   it belongs to another model, tokenizer, layer or language pair
     │   ├── StoreDamagedError    a file is missing, cut short or changed
     │   └── StoreLockedError     another process is writing to it
+    ├── MarkupError          text with tags is not well-formed
+    ├── DocumentError        a file to translate cannot be read or written
     ├── SettingError         an option or argument that makes no sense
     └── MissingExtraError    an optional package is needed
 
@@ -43,6 +45,14 @@ class StoreDamagedError(StoreError):
 
 class StoreLockedError(StoreError):
     """Another process is writing to the store."""
+
+
+class MarkupError(NearMTError):
+    """Text with tags is not well-formed."""
+
+
+class DocumentError(NearMTError):
+    """A file to translate cannot be read or written."""
 
 
 class SettingError(NearMTError):

@@ -83,6 +83,30 @@ def repeat_last(values: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     return torch.where(found, values, values.gather(1, last))
 
 
+def log_nearest(neighbors: Neighbors) -> torch.Tensor:
+    """log(1 + d_1) of each row, 0 where nothing was found."""
+    return torch.where(neighbors.found[:, 0], neighbors.squared_distances[:, 0].clamp_min(0).log1p(), 0.0)
+
+
+def trails_along(neighbors: Neighbors, sentence_ids: torch.Tensor | None = None) -> torch.Tensor:
+    """The mean of log(1 + d_1) over the rows of a sentence so far, each row included; (rows,).
+
+    The rows of a sentence stand together and in order. Without `sentence_ids` all rows are one sentence's.
+    """
+    if not len(neighbors):
+        return torch.zeros(0)
+    sums = log_nearest(neighbors).double().cumsum(0)
+    counts = neighbors.found[:, 0].double().cumsum(0)
+    if sentence_ids is not None:
+        is_first = torch.ones(len(neighbors), dtype=torch.bool)
+        is_first[1:] = sentence_ids[1:] != sentence_ids[:-1]
+        first = torch.where(is_first, torch.arange(len(neighbors)), 0).cummax(0).values
+        before = (first - 1).clamp_min(0)
+        has_before = first > 0
+        sums, counts = (part - torch.where(has_before, part[before], 0.0) for part in (sums, counts))
+    return (sums / counts.clamp_min(1)).float()
+
+
 def top_probabilities(log_probs: torch.Tensor) -> torch.Tensor:
     """The highest probabilities of each row, highest first; (rows, 8). A smaller vocabulary is filled up with 0."""
     top = log_probs.topk(min(NUM_TOP, log_probs.shape[1]), dim=1).values.exp()
@@ -121,12 +145,21 @@ class Retrieved:
     _stored_probabilities: Callable[[], torch.Tensor]
     _neighbor_probabilities: Callable[[], torch.Tensor]
     _top_probabilities: Callable[[], torch.Tensor]
+    _trails: Callable[[], torch.Tensor] | None = None
 
     @classmethod
     def at(
-        cls, states: torch.Tensor, log_probs: torch.Tensor, neighbors: Neighbors, columns: EntryColumns
+        cls,
+        states: torch.Tensor,
+        log_probs: torch.Tensor,
+        neighbors: Neighbors,
+        columns: EntryColumns,
+        trails: torch.Tensor | None = None,
     ) -> "Retrieved":
-        """From the model's states, (rows, width), and its own log-probabilities, (rows, vocabulary), on any device."""
+        """From the model's states, (rows, width), and its own log-probabilities, (rows, vocabulary), on any device.
+
+        `trails` tells how far each row's sentence has been so far; without it the rows are one sentence, in order.
+        """
         return cls(
             neighbors,
             _states=lambda: states.detach().to("cpu", torch.float32),
@@ -136,6 +169,7 @@ class Retrieved:
                 log_probs.gather(1, neighbors.token_ids.to(log_probs.device)).exp().to("cpu", torch.float32)
             ),
             _top_probabilities=lambda: top_probabilities(log_probs).to("cpu", torch.float32),
+            _trails=None if trails is None else lambda: trails,
         )
 
     def __len__(self) -> int:
@@ -166,6 +200,11 @@ class Retrieved:
         """(rows, 8) the model's highest probabilities at the query, highest first."""
         return self._top_probabilities()
 
+    @cached_property
+    def trails(self) -> torch.Tensor:
+        """(rows,) how far the nearest neighbours of the sentence have been so far: the mean of log(1 + d_1)."""
+        return self._trails() if self._trails is not None else trails_along(self.neighbors)
+
     def nearest(self, k: int) -> "Retrieved":
         """The same rows with at most `k` neighbours."""
         if self.neighbors.max_k <= k:
@@ -177,4 +216,5 @@ class Retrieved:
             lambda: self.stored_probabilities[:, :k],
             lambda: self.neighbor_probabilities[:, :k],
             lambda: self.top_probabilities,
+            lambda: self.trails,
         )

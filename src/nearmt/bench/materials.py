@@ -44,7 +44,7 @@ def timing_states(source: Snapshot, width: int, entries: int, seed: int = 1) -> 
     while given < wanted:
         piece = NUM_QUERIES if given == 0 else min(_PIECE, wanted - given)
         rows = order[np.arange(given, given + piece) % len(order)]
-        states = np.asarray(source.keys[np.sort(rows)], np.float32)
+        states = source.float_keys(np.sort(rows))
         if given + piece > len(order):
             length = np.linalg.norm(states, axis=1, keepdims=True) / np.sqrt(own)
             states += _JITTER * length * rng.standard_normal(states.shape, np.float32)

@@ -1,7 +1,7 @@
 """Where the time of adaptive decoding goes."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -75,15 +75,26 @@ class _TimedDecoder(Decoder):
         self._watch = watch
 
     def _mixed_rows(
-        self, log_probs: torch.Tensor, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None
+        self,
+        log_probs: torch.Tensor,
+        states: torch.Tensor,
+        excluded: Sequence[np.ndarray | None] | None,
+        trails_with: Callable[[Neighbors], torch.Tensor],
     ) -> tuple[torch.Tensor, Neighbors]:
         assert self.method is not None
         assert self.retriever is not None
         neighbors = self._watch.timed("search", self.retriever.search)(states, self.method.max_k, excluded)
-        return self._watch.timed("mixture", self._weighed)(log_probs, states, neighbors), neighbors
+        return self._watch.timed("mixture", self._weighed)(log_probs, states, neighbors, trails_with), neighbors
 
-    def _weighed(self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors) -> torch.Tensor:
+    def _weighed(
+        self,
+        log_probs: torch.Tensor,
+        states: torch.Tensor,
+        neighbors: Neighbors,
+        trails_with: Callable[[Neighbors], torch.Tensor],
+    ) -> torch.Tensor:
         assert self.method is not None
         assert self.retriever is not None
-        weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever))
+        trails = trails_with(neighbors)
+        weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever, trails))
         return mix(log_probs, weights, neighbors.token_ids[:, : weights.neighbor_weights.shape[1]])

@@ -1,6 +1,7 @@
 """The search by itself: by rows and K, and as the memory grows."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progr
     settings = snapshot.manifest.index or {}
     for number, count in enumerate(sizes):
         progress("growth", number, len(sizes))
-        part = _FirstEntries(snapshot, count)
+        part = _first_entries(snapshot, count)
         factory = choose_factory(count, snapshot.manifest.width)
         index: FaissIndex = build_index(part, factory, settings.get("num_probes", 32))
         retriever = Retriever(part, index, settings.get("reranked"))
@@ -53,14 +54,8 @@ def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progr
     return {name: {"median": found.median, "spread": found.spread} for name, found in timings.items()}
 
 
-class _FirstEntries(Snapshot):
+def _first_entries(whole: Snapshot, count: int) -> Snapshot:
     """A snapshot cut short."""
-
-    def __init__(self, whole: Snapshot, count: int) -> None:
-        self.folder, self.manifest = whole.folder, whole.manifest
-        self.keys, self.values = whole.keys[:count], whole.values[:count]
-        self.probabilities, self.positions = whole.probabilities[:count], whole.positions[:count]
-        self.sentences, self.units, self.removals = whole.sentences, whole.units, whole.removals
-
-    def __len__(self) -> int:
-        return len(self.values)
+    extent = whole.manifest.extent
+    shorter = replace(extent, counts=replace(extent.counts, entries=count))
+    return Snapshot(whole.folder, replace(whole.manifest, extent=shorter, index=None))

@@ -39,7 +39,11 @@ class OriginalDecoder(Decoder):
     """The mixture as the paper's code makes it: a distribution over the whole vocabulary for every neighbour count."""
 
     def _mixed_rows(
-        self, log_probs: torch.Tensor, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None
+        self,
+        log_probs: torch.Tensor,
+        states: torch.Tensor,
+        excluded: Sequence[np.ndarray | None] | None,
+        trails_with: Callable[[Neighbors], torch.Tensor],
     ) -> tuple[torch.Tensor, Neighbors]:
         assert self.retriever is not None
         method = self.method

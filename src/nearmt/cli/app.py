@@ -10,6 +10,7 @@ from nearmt import __version__
 from nearmt.cli import (
     bench_command,
     demo_command,
+    explain_command,
     load_command,
     memory_commands,
     paper_command,
@@ -45,6 +46,7 @@ def _options(
 store_commands.register(app)
 memory_commands.register(app)
 text_commands.register(app)
+explain_command.register(app)
 demo_command.register(app)
 paper_command.register(app)
 bench_command.register(app)

@@ -35,6 +35,7 @@ def bench(
     index: Annotated[str | None, typer.Option("--index", help="faiss factory string; else by size.")] = None,
     probes: Annotated[int, typer.Option("--probes", min=1, help="Inverted lists probed.")] = 32,
     rerank: Annotated[int, typer.Option("--rerank", min=0, help="Candidates measured on the stored keys.")] = 128,
+    keys: Annotated[str, typer.Option("--keys", help="Type of the timing store's keys.")] = "float16",
     threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -50,6 +51,7 @@ def bench(
     settings = BenchSettings(
         entries=entries, batches=numbers_of("--batches", batches), k=numbers_of("--k", k), beam=beam, rounds=rounds,
         tables=names_of(tables), index=index, num_probes=probes, reranked=rerank,
+        key_type=keys,
     )  # fmt: skip
     with reporting(quiet) as progress:
         content = run_bench(store, out, settings, model, progress)

@@ -59,5 +59,6 @@ def _print(result: "DemoResult", out: Path) -> None:
         f"\nThe page with charts is {out / 'report.html'}. What to try next:\n"
         f'  nearmt explain {store} "{result.examples[0].source if result.examples else "Die Tabelle ist gesperrt."}"\n'
         f"  nearmt info {store}\n"
+        f"  nearmt serve {store}        # then open the page that it names, or point a CAT tool there\n"
         "  nearmt build your.tmx --model Helsinki-NLP/opus-mt-de-en --out your.store"
     )

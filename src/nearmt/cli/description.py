@@ -66,6 +66,7 @@ def adaptation_rows(learned: dict[str, Any] | None) -> list[tuple[str, str]]:
     losses = ", ".join(f"{name} {held[f'{name}_loss']:.3f}" for name in ("base", "vanilla", "adaptive", *relatives))
     return [
         ("meta-k", f"K {metak['max_k']}, T {metak['temperature']:g}, trained on {learned['trained_on']['origin']}"),
+        ("guard", f"strength {metak['guard']['strength']:g}" if metak.get("guard") else "none"),
         *((name, f"K {of['max_k']}, best after {of['steps']} steps") for name, of in relatives.items()),
         ("vanilla", f"k {vanilla['k']}, T {vanilla['temperature']:g}, share {vanilla['knn_share']:g}"),
         ("all of dev" if is_seen else "held out",

@@ -6,18 +6,27 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearmt.cli.options import AsJson, Quiet, StorePath, Threads, set_threads
+from nearmt.cli.options import AsJson, ModelOption, Quiet, StorePath, Threads, set_threads
 from nearmt.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from nearmt.server.load import LoadResult
 
 _CHECKED_ALONE = 50  # texts that are also translated one by one
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Texts a second, by the clock and by what the processor spent; the latter holds on a busy machine too."""
+
+    wall: float
+    processor: float
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +43,7 @@ def bench_server(
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long.")] = 120.0,
     requests: Annotated[int | None, typer.Option("--requests", min=1, help="At most so many requests.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="The server's TOML file.")] = None,
+    model: ModelOption = None,
     threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -48,41 +58,45 @@ def bench_server(
     if not texts:
         raise SettingError(f"{text} has no text")
     say(f"Translating {len(texts)} texts without a server …", quiet)
-    expected, alone = _translate_alone(store, texts)
+    expected, alone = _translate_alone(store, texts, model)
     say(f"Asking a server for {seconds:g} seconds …", quiet)
-    with _server(store, config, threads) as (url, process_id):
+    with _server(store, _options(config, model, threads)) as (url, process_id):
         result = put_load(url, texts, expected, LoadSettings(clients, seconds, requests), process_id)
-    _report(result, alone, clients, as_json)
+        batch = _mean_batch(url)
+    _report(result, alone, clients, batch, as_json)
     if result.num_wrong or result.errors:
         raise typer.Exit(1)
 
 
-def _translate_alone(store: Path, texts: list[str]) -> tuple[list[str], float]:
-    """What the engine gives at batch 32, and how many texts a second; some are translated by themselves too."""
+def _translate_alone(store: Path, texts: list[str], model: str | None) -> tuple[list[str], "Speed"]:
+    """What the engine gives at batch 32, and how fast; some texts are translated by themselves too."""
     from nearmt.errors import NearMTError
     from nearmt.translator import Translator
 
-    translator = Translator(store)
+    translator = Translator(store, model=model)
     translator.translate(texts[:32])
-    began = time.monotonic()
+    began, spent = time.monotonic(), time.process_time()
     found = [result.text for result in translator.translate(texts)]
-    seconds = time.monotonic() - began
+    speed = Speed(len(texts) / (time.monotonic() - began), len(texts) / (time.process_time() - spent))
     for source, together in zip(texts[:_CHECKED_ALONE], found, strict=False):
         if translator.translate([source])[0].text != together:
             raise NearMTError("the engine gives another translation for a text alone than in a batch")
-    return found, len(texts) / seconds
+    return found, speed
+
+
+def _options(config: Path | None, model: str | None, threads: int | None) -> list[str]:
+    given = {"--config": config, "--model": model, "--threads": threads}
+    return [part for name, value in given.items() if value is not None for part in (name, str(value))]
 
 
 @contextmanager
-def _server(store: Path, config: Path | None, threads: int | None) -> Iterator[tuple[str, int]]:
+def _server(store: Path, options: list[str]) -> Iterator[tuple[str, int]]:
     from urllib.error import HTTPError
     from urllib.request import urlopen
 
     from nearmt.errors import NearMTError
 
-    command = [sys.executable, "-m", "nearmt", "serve", str(store), "--port", "0"]
-    command += ["--config", str(config)] if config is not None else []
-    command += ["--threads", str(threads)] if threads is not None else []
+    command = [sys.executable, "-m", "nearmt", "serve", str(store), "--port", "0", *options]
     log = Path(f"bench-server-{int(time.time())}.log")
     with log.open("w+", encoding="utf-8") as errors, subprocess.Popen(command, stderr=errors) as process:
         try:
@@ -106,7 +120,23 @@ def _server(store: Path, config: Path | None, threads: int | None) -> Iterator[t
             log.unlink()
 
 
-def _report(result: "LoadResult", alone: float, clients: int, as_json: bool) -> None:
+def _mean_batch(url: str) -> float | None:
+    """Sentences that were decoded together on average; None if the server keeps its numbers to itself."""
+    from urllib.error import HTTPError
+    from urllib.request import urlopen
+
+    try:
+        with urlopen(f"{url}/metrics") as reply:
+            numbers = reply.read().decode("utf-8")
+    except HTTPError as error:
+        error.close()
+        return None
+    found = dict(re.findall(r"^nearmt_batch_sentences_(sum|count) (\S+)$", numbers, re.MULTILINE))
+    return float(found["sum"]) / max(1.0, float(found["count"]))
+
+
+def _report(result: "LoadResult", alone: Speed, clients: int, batch: float | None, as_json: bool) -> None:
+    work = len(result.latencies) / result.processor_seconds if result.processor_seconds else None
     content = {
         "clients": clients,
         "seconds": round(result.seconds, 1),
@@ -115,8 +145,11 @@ def _report(result: "LoadResult", alone: float, clients: int, as_json: bool) -> 
         "first_error": result.errors[0] if result.errors else None,
         "wrong_answers": result.num_wrong,
         "texts_a_second": round(result.throughput, 2),
-        "texts_a_second_without_server": round(alone, 2),
-        "share_of_speed_without_server": round(result.throughput / alone, 3),
+        "texts_a_second_without_server": round(alone.wall, 2),
+        "share_of_speed_without_server": round(result.throughput / alone.wall, 3),
+        "texts_a_processor_second": None if work is None else round(work, 2),
+        "texts_a_processor_second_without_server": round(alone.processor, 2),
+        "sentences_a_batch": None if batch is None else round(batch, 1),
         "p50_seconds": round(result.percentile(0.5), 3),
         "p95_seconds": round(result.percentile(0.95), 3),
         "resident_megabytes_before": _megabytes(result.resident_before),

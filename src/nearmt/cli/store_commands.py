@@ -133,6 +133,9 @@ def train(
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's way: raw features, T 10, trained and selected on all of dev.")
     ] = False,
+    no_guard: Annotated[
+        bool, typer.Option("--no-guard", help="Trust the memory alike in sentences that are far from it.")
+    ] = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of initialisation, order and held-out part.")] = 1,
     format: Format = None,
     threads: Threads = None,
@@ -148,6 +151,7 @@ def train(
     opened = Store(store)
     settings = AdaptationSettings(
         max_k=max_k, temperature=temperature, paper=paper, seed=seed, methods=names_of(methods), gate=gate,
+        guard=not no_guard,
         training=TrainingSettings(hidden=hidden, steps=steps, seed=seed),
     )  # fmt: skip
     with reporting(quiet) as progress:

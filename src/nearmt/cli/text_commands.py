@@ -5,13 +5,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from nearmt.cli.document_command import document_job, fill_document
 from nearmt.cli.options import (
     Also,
     AsJson,
@@ -44,7 +44,6 @@ from nearmt.progress import Progress
 
 if TYPE_CHECKING:
     from nearmt.evaluation import Evaluation
-    from nearmt.evidence import TokenEvidence
     from nearmt.translator import Translation, Translator
 
 _LINES_AT_ONCE = 32  # batches that are read, sorted by length and written together
@@ -54,7 +53,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this file."""
     app.command("translate", epilog="Example: nearmt translate client.store < in.de > out.en")(translate)
     app.command("evaluate", epilog="Example: nearmt evaluate client.store test.tsv")(evaluate)
-    app.command("explain", epilog='Example: nearmt explain client.store "Die Tabelle ist gesperrt."')(explain)
 
 
 @contextmanager
@@ -76,7 +74,10 @@ def _output(path: Path | None) -> Iterator[TextIO]:
 def translate(
     store: StorePath,
     text: Annotated[
-        str, typer.Argument(metavar="[TEXT]", help="File with a sentence a line; - is standard input.")
+        str,
+        typer.Argument(
+            metavar="[TEXT]", help="File with a sentence a line, - for standard input; or an XLIFF, PO or TMX file."
+        ),
     ] = "-",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; else standard output.")] = None,
     model: ModelOption = None,
@@ -100,20 +101,24 @@ def translate(
     early_stopping: EarlyStopping = "false",
     batch_size: BatchSize = 32,
     threads: Threads = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write an XLIFF, PO or TMX file over one that exists.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Translate lines: as many come out as go in, in order; an empty line stays empty."""
+    """Translate lines, as many out as in and in order; or fill what is untranslated in an XLIFF, PO or TMX file."""
     from nearmt.corpus import read_lines
     from nearmt.errors import SettingError
     from nearmt.store import Filter
     from nearmt.translator import Translator
 
     set_threads(threads)
+    document = document_job(text, out, n_best, force)
     if n_best > 1 and not as_json:
         raise SettingError("--n-best gives several lines a sentence, so it needs --json")
     settings = decoding_settings(beam, length_penalty, early_stopping, batch_size, n_best)
-    lines = read_lines(text)
+    lines = iter(()) if document else read_lines(text)
     translator = Translator(
         [store, *(also or [])],
         model=model,
@@ -127,6 +132,9 @@ def translate(
         offline=offline,
         engine=engine,
     )
+    if document is not None:
+        fill_document(translator, document, as_json, quiet)
+        return
     try:
         _translate_all(translator, lines, out, batch_size, as_json, quiet)
     except BrokenPipeError:
@@ -231,69 +239,3 @@ def _print_evaluation(result: "Evaluation", quiet: bool) -> None:
             f"Warning: {leaked.same_pair} of the test pairs stand in the store, and {leaked.same_source} "
             "of their sources do: these scores are higher than new text would give."
         )
-
-
-def explain(
-    store: StorePath,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence to translate.")],
-    model: ModelOption = None,
-    offline: Offline = False,
-    engine: EngineOption = None,
-    method: MethodName = "adaptive",
-    k: K = None,
-    temperature: Temperature = None,
-    share: Share = None,
-    gate: GateOption = "off",
-    also: Also = None,
-    only: Only = None,
-    exclude: Exclude = None,
-    since: Since = None,
-    until: Until = None,
-    neighbors: Annotated[int, typer.Option("--neighbors", min=0, help="Neighbours shown for each token.")] = 3,
-    beam: Beam = 4,
-    length_penalty: LengthPenalty = 0.6,
-    early_stopping: EarlyStopping = "false",
-    threads: Threads = None,
-    as_json: AsJson = False,
-) -> None:
-    """Translate one sentence and show, token by token, what the memory had to do with it."""
-    from nearmt.store import Filter
-    from nearmt.translator import Translator
-
-    set_threads(threads)
-    settings = decoding_settings(beam, length_penalty, early_stopping, 1)
-    translator = Translator(
-        [store, *(also or [])],
-        model=model,
-        method=method,
-        k=k,
-        temperature=temperature,
-        knn_share=share,
-        gate=gate,
-        filter=Filter(tuple(only or ()), tuple(exclude or ()), since, until),
-        decoding=settings,
-        offline=offline,
-        engine=engine,
-    )
-    result = translator.explain(text)
-    if as_json:
-        tokens = [asdict(token) for token in result.tokens]
-        print_json({"source": result.source, "text": result.text, "score": result.score, "tokens": tokens})
-        return
-    print(f"{result.text}\n")
-    for token in result.tokens:
-        _print_token(token, neighbors)
-
-
-def _print_token(token: "TokenEvidence", num_neighbors: int) -> None:
-    mark = " " if token.is_models_first_choice else "*"
-    first, probability = token.nmt_first_choices[0]
-    instead = "" if token.is_models_first_choice else f", which would say {first} ({probability:.0%})"
-    print(f"{mark} {token.token:<16} {token.probability:4.0%}   the model alone {token.nmt_probability:.0%}{instead}")
-    sizes = "  ".join(f"{size}: {probability:.2f}" for size, probability in token.size_probabilities.items())
-    print(f"    model's share {token.nmt_share:.2f}   neighbours believed {sizes}")
-    for neighbor in token.neighbors[:num_neighbors]:
-        segment = neighbor.segment
-        where = " ".join(part for part in (segment.origin, segment.unit_id) if part)
-        print(f"    {neighbor.weight:.3f}  d² {neighbor.squared_distance:<8.3g} {neighbor.token:<14} "
-              f"{segment.source} → {segment.target}  [{where}]")  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearmt.neighbors import EntryColumns, Neighbors, Retrieved
+from nearmt.neighbors import EntryColumns, Neighbors, Retrieved, trails_along
 
 TINY = 1e-30  # a likelihood below this counts as this, so that its log stays finite
 
@@ -60,7 +60,16 @@ class NeighborCache:
             lambda: columns.probabilities_of(entry_ids),
             lambda: self.neighbor_probabilities,
             lambda: self.top_probabilities,
+            lambda: self.trails,
         )
+
+    @property
+    def trails(self) -> torch.Tensor:
+        """(n,) the mean of log(1 + d_1) over the tokens of the sentence so far; for whole sentences only."""
+        order = torch.from_numpy(np.lexsort((self.positions.numpy(), self.sentence_ids.numpy())))
+        trails = torch.empty(len(self))
+        trails[order] = trails_along(self.neighbors.rows(order), self.sentence_ids[order])
+        return trails
 
     def median_distance(self, slot: int) -> float:
         """The median distance of the neighbour in a slot, over the tokens that have neighbours; 0 without any."""

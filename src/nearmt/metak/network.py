@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from nearmt.errors import SettingError, StoreDamagedError
+from nearmt.guard import Guard
 from nearmt.mixture import MixtureWeights, check_temperature, distinct_counts, neighbor_counts, weights_from_sizes
 from nearmt.neighbors import Neighbors, Retrieved
 
@@ -22,7 +24,8 @@ class MetaK(nn.Module):
     """Linear – Tanh – Linear – softmax over S = {0, 1, 2, 4, …, K}; a `Method` of the mixture.
 
     `distance_scale` multiplies the distance features: models differ in the size of their states, and the
-    network was designed for distances around a hundred.
+    network was designed for distances around a hundred. With a guard the model has more say in sentences that are far
+    from the memory.
     """
 
     name = "adaptive"
@@ -37,6 +40,7 @@ class MetaK(nn.Module):
         features: Sequence[str] = FEATURES,
     ) -> None:
         super().__init__()
+        self.guard: Guard | None = None
         check_temperature(temperature)
         if not features or not set(features) <= set(FEATURES):
             raise SettingError(f"the features must be some of {', '.join(FEATURES)}, not {', '.join(features)}")
@@ -69,12 +73,14 @@ class MetaK(nn.Module):
     def weigh(self, retrieved: Retrieved) -> MixtureWeights:
         neighbors = retrieved.neighbors
         probabilities = self(self.inputs(neighbors)).exp()
-        return weights_from_sizes(neighbors.nearest(self.max_k), probabilities, self.sizes, self.temperature)
+        weights = weights_from_sizes(neighbors.nearest(self.max_k), probabilities, self.sizes, self.temperature)
+        return self.guard.applied(weights, retrieved.trails) if self.guard is not None else weights
 
     @property
     def settings(self) -> dict[str, Any]:
         return {"max_k": self.max_k, "temperature": self.temperature, "hidden": self.hidden,
-                "distance_scale": self.distance_scale, "features": list(self.features)}  # fmt: skip
+                "distance_scale": self.distance_scale, "features": list(self.features),
+                "guard": asdict(self.guard) if self.guard is not None else None}  # fmt: skip
 
     def to_bytes(self) -> bytes:
         """A safetensors file that carries the settings in its header."""
@@ -88,8 +94,10 @@ class MetaK(nn.Module):
             with safe_open(path, "pt") as opened:
                 settings = json.loads(opened.metadata()["nearmt_metak"])
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            guard = settings.pop("guard", None)
             network = cls(settings.pop("max_k"), settings.pop("temperature"), **settings)
             network.load_state_dict(tensors)
+            network.guard = Guard(**guard) if guard is not None else None
         except (SafetensorError, KeyError, TypeError, RuntimeError, OSError, ValueError) as error:
             raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify, or train again") from error
         return network.eval()

@@ -12,7 +12,7 @@ from nearmt.adaptation import PAPER_VANILLA
 from nearmt.beam import BeamSettings
 from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.memory import load_pairs
-from nearmt.metak import MetaK, TrainingSettings, rank_vanilla, temperatures, train_metak
+from nearmt.metak import MetaK, NeighborCache, TrainingSettings, fit_guard, rank_vanilla, temperatures, train_metak
 from nearmt.metak.network import FEATURES
 from nearmt.methods import describe_method
 from nearmt.mixture import Method, Vanilla
@@ -69,6 +69,7 @@ class Lab:
             "store": domain.key,
             "dev": domain.dev_key,
             "paper_protocol": self.config.paper_protocol,
+            "guard": not self.config.paper_protocol,
             "retrieved": self.config.max_k,
             "max_k": max_k,
             "training": as_key(settings),
@@ -103,8 +104,16 @@ class Lab:
             (trained,) = train_metak(
                 train_part, select_part, max_k=max_k, temperatures=[temperature], settings=settings
             )
+            self._put_guard(domain, trained.network, train_part, select_part)
             replace_file(path, trained.network.to_bytes())
         return MetaK.load(path)
+
+    def _put_guard(
+        self, domain: Domain, network: MetaK | Relative, train_part: NeighborCache, select_part: NeighborCache
+    ) -> None:
+        """What `nearmt train` does for sentences far from the memory, and the paper does not."""
+        if not self.config.paper_protocol:
+            network.guard = fit_guard(train_part, select_part, network, domain.snapshot).guard
 
     def relative(self, domain: Domain, name: str, seed: int) -> Relative:
         """A network of another method of the field, trained if it is not there."""
@@ -116,6 +125,7 @@ class Lab:
             trained = train_relative(
                 name, train_part, select_part, domain.snapshot, max_k=self.config.max_k, settings=settings
             )
+            self._put_guard(domain, trained.network, train_part, select_part)
             replace_file(path, trained.network.to_bytes())
         return load_relative(path)
 
@@ -138,6 +148,8 @@ class Lab:
             )
             trained.sort(key=lambda candidate: candidate.loss)
             networks = [candidate.network for candidate in trained[: self.config.judged_settings]]
+            for network in networks:
+                self._put_guard(domain, network, train_part, select_part)
             judged = [self.judge(domain, network) for network in networks]
             tried = [{"temperature": n.temperature, "bleu": b} for n, b in zip(networks, judged, strict=True)]
             best = max(tried, key=lambda trial: round(trial["bleu"], 2))

@@ -45,8 +45,13 @@ def adaptive(
     features: Sequence[str] = FEATURES,
     sentences: int | None = None,
 ) -> Result:
-    """Meta-k of a domain, with the domain's own store and test set unless others are given."""
+    """Meta-k of a domain, with the domain's own store and test set unless others are given.
+
+    With another store there is no guard.
+    """
     network = lab.network(domain, k, seed, hidden=hidden, features=features, sentences=sentences)
+    if store is not None and store is not domain:
+        network.guard = None  # it knows what is usual with the domain's own store
     return lab.score(store or domain, _test_of(test or domain), network)
 
 

@@ -34,7 +34,7 @@ class Generality:
             self.name,
             "Generality: Meta-k of one domain on the others",
             f"Rows: where the network (K = {lab.config.max_k}, with its T) was trained. Columns: store and test set it "
-            "is used with.",
+            "is used with, without a guard where the store is another's.",
             [("", Table(("Meta-k of", *names), (*rows, own)))],
             data={f"{a} → {b}": describe_result(results[a, b]) for a in names for b in names},
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from nearmt.errors import StoreDamagedError
+from nearmt.guard import Guard
 from nearmt.relatives.kernel import Kernel
 from nearmt.relatives.network import HEADER, Relative
 from nearmt.relatives.robust import Robust
@@ -20,8 +21,10 @@ def load_relative(path: Path) -> Relative:
         with safe_open(path, "pt") as opened:
             settings = json.loads(opened.metadata()[HEADER])
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        guard = settings.pop("guard", None)
         network = _KINDS[settings.pop("name")](settings.pop("max_k"), **settings)
         network.load_state_dict(tensors)
+        network.guard = Guard(**guard) if guard is not None else None
     except (SafetensorError, KeyError, TypeError, RuntimeError, OSError, ValueError) as error:
         raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify, or train again") from error
     return network.eval()

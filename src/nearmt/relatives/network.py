@@ -2,6 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,6 +10,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from nearmt.guard import Guard
 from nearmt.metak import NeighborCache
 from nearmt.mixture import MixtureWeights, neighbor_counts
 from nearmt.neighbors import EntryColumns, Neighbors, Retrieved
@@ -52,11 +54,13 @@ class Relative(nn.Module, ABC):
         super().__init__()
         neighbor_counts(max_k)  # refuses what makes no sense
         self.max_k, self.distance_scale = max_k, distance_scale
+        self.guard: Guard | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the constructor takes."""
-        return {"max_k": self.max_k, "distance_scale": self.distance_scale}
+        """What the constructor takes, and the guard."""
+        guard = asdict(self.guard) if self.guard is not None else None
+        return {"max_k": self.max_k, "distance_scale": self.distance_scale, "guard": guard}
 
     @abstractmethod
     def forward(self, retrieved: Retrieved) -> MixtureWeights:
@@ -69,7 +73,7 @@ class Relative(nn.Module, ABC):
     @torch.inference_mode()
     def weigh(self, retrieved: Retrieved) -> MixtureWeights:
         weights: MixtureWeights = self(retrieved.nearest(self.max_k))
-        return weights
+        return self.guard.applied(weights, retrieved.trails) if self.guard is not None else weights
 
     def to_bytes(self) -> bytes:
         """A safetensors file that carries name and settings in its header."""

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
+from nearmt.markup import rules_for
 from nearmt.server.context import Context
 from nearmt.server.descriptions import errors
 from nearmt.server.libretranslate import LibreError
@@ -41,6 +42,6 @@ async def translate(
     facts = context.chooser.by_languages(caller, source, target)
     (result,) = await context.desk.translate(
         request, caller, [q], Recipe((facts.name,), context.settings.decoding.method),
-        format="html" if format == "html" else "text",
+        rules=rules_for("html") if format == "html" else None,
     )  # fmt: skip
     return {"responseData": {"translatedText": result.text}, "responseDetails": None, "responseStatus": 200}

@@ -23,6 +23,7 @@ from nearmt.server import (
     native_status,
     native_stores,
     native_translate,
+    translated_files,
 )
 from nearmt.server.access import Gatekeeper
 from nearmt.server.context import Context
@@ -30,6 +31,7 @@ from nearmt.server.descriptions import complete
 from nearmt.server.failures import ApiError, from_http, from_validation, in_dialect
 from nearmt.server.guard import Guard
 from nearmt.server.jobs import ImportJobs
+from nearmt.server.kept_files import KeptFiles
 from nearmt.server.metrics import Metrics
 from nearmt.server.selection import StoreChooser
 from nearmt.server.settings import ServerSettings
@@ -56,6 +58,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
         chooser,
         TranslationDesk(shelf, settings),
         ImportJobs(shelf, settings.limits.max_jobs),
+        KeptFiles(),
     )
     metrics.watch(
         lambda: sum(engine.batcher.num_queued for engine in shelf.engines),
@@ -73,7 +76,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.state.context = context
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     for part in (native_translate, native_stores, native_status, libretranslate, apertium, deepl_translate,
-                 deepl_memories, front):  # fmt: skip
+                 deepl_memories, translated_files, front):  # fmt: skip
         app.include_router(part.router)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
@@ -97,6 +100,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     threading.Thread(target=_load, args=(context.shelf,), name="loading", daemon=True).start()
     yield
     context.jobs.close()
+    context.files.close()
     await asyncio.to_thread(context.shelf.close, context.settings.shutdown_seconds)
 
 

@@ -6,6 +6,7 @@ from fastapi import Request
 
 from nearmt.server.access import Caller, Gatekeeper
 from nearmt.server.jobs import ImportJobs
+from nearmt.server.kept_files import KeptFiles
 from nearmt.server.metrics import Metrics
 from nearmt.server.selection import StoreChooser
 from nearmt.server.settings import Role, ServerSettings
@@ -24,6 +25,7 @@ class Context:
     chooser: StoreChooser
     desk: TranslationDesk
     jobs: ImportJobs
+    files: KeptFiles
 
     @classmethod
     def of(cls, request: Request) -> "Context":

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field
 
+from nearmt.markup import Rules, rules_for
 from nearmt.server.context import Context
 from nearmt.server.descriptions import body_in_forms, errors
 from nearmt.server.failures import ApiError
@@ -45,11 +46,25 @@ class DeeplTranslateBody(BaseModel):
     target_lang: Code
     tag_handling: Annotated[Literal["xml", "html"] | None, BeforeValidator(_or_nothing)] = None
     split_sentences: Literal["0", "1", "nonewlines"] | None = None
+    ignore_tags: Annotated[list[str], BeforeValidator(_as_list)] = Field([], description="left as they are")
+    splitting_tags: Annotated[list[str], BeforeValidator(_as_list)] = Field([], description="no sentence crosses them")
     formality: Literal["default", "prefer_more", "prefer_less", "more", "less"] | None = None
     glossary_id: str | None = None
     translation_memory_id: str | None = Field(None, description="chooses the store, or a part of it")
     model_type: str | None = None
     auth_key: str | None = None
+
+
+def _rules(body: DeeplTranslateBody) -> Rules | None:
+    if body.tag_handling is None:
+        return None
+    keeps_lines = False if body.split_sentences == "nonewlines" else None
+    ignored, splitting = _names(body.ignore_tags), _names(body.splitting_tags)
+    return rules_for(body.tag_handling, ignored=ignored, splitting=splitting, is_newline_break=keeps_lines)
+
+
+def _names(tags: list[str]) -> list[str]:
+    return [name.strip() for tag in tags for name in tag.split(",") if name.strip()]
 
 
 class DeeplTranslation(BaseModel):
@@ -86,7 +101,7 @@ async def translate(request: Request) -> dict[str, Any]:
         facts = context.chooser.by_languages(caller, source, body.target_lang)
     results = await context.desk.translate(
         request, caller, body.text, Recipe((facts.name,), context.settings.decoding.method, only=only),
-        format=body.tag_handling or "text", splits_sentences=body.split_sentences != "0",
+        rules=_rules(body), splits_sentences=body.split_sentences != "0",
     )  # fmt: skip
     language = (body.source_lang or facts.source_lang or "").partition("-")[0].upper()
     used = {"model_type_used": "quality_optimized"} if body.model_type else {}

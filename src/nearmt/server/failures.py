@@ -7,6 +7,8 @@ from starlette.exceptions import HTTPException
 
 from nearmt.errors import (
     CorpusError,
+    DocumentError,
+    MarkupError,
     MissingExtraError,
     NearMTError,
     SettingError,
@@ -38,6 +40,8 @@ _STATUS: tuple[tuple[type[NearMTError], int, str], ...] = (
     (StoreDamagedError, 500, "store_damaged"),
     (StoreMismatchError, 409, "store_mismatch"),
     (CorpusError, 400, "unreadable_file"),
+    (MarkupError, 400, "bad_markup"),
+    (DocumentError, 400, "unreadable_file"),
     (SettingError, 400, "bad_setting"),
     (MissingExtraError, 501, "not_installed"),
     (NearMTError, 500, "internal_error"),
@@ -80,7 +84,7 @@ def unexpected() -> ApiError:
 
 def in_dialect(error: ApiError, path: str) -> tuple[int, dict[str, Any]]:
     """Status and body of an error in the words of the protocol that the path belongs to."""
-    is_deepl, is_libre = path.startswith(("/v2/", "/v3/")), path.strip("/") in LIBRETRANSLATE_PATHS
+    is_deepl, is_libre = path.startswith(("/v2/", "/v3/")), path.strip("/").split("/")[0] in LIBRETRANSLATE_PATHS
     # Their clients know a missing key by 403 alone.
     status = 403 if error.status_code == 401 and (is_deepl or is_libre) else error.status_code
     if is_deepl:
@@ -91,5 +95,5 @@ def in_dialect(error: ApiError, path: str) -> tuple[int, dict[str, Any]]:
 
 
 LIBRETRANSLATE_PATHS = frozenset(
-    {"translate", "translate_file", "detect", "languages", "suggest", "frontend/settings", "health"}
+    {"translate", "translate_file", "detect", "languages", "suggest", "frontend", "health", "download_file"}
 )

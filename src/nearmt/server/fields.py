@@ -1,11 +1,15 @@
 """Bodies that may be JSON, a form or nothing but a query, as the older protocols allow, checked by one model."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, ImmutableMultiDict, UploadFile
+from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 
 from nearmt.server.failures import ApiError, from_validation
@@ -46,18 +50,30 @@ async def _body(request: Request, model: type[BaseModel]) -> dict[str, Any]:
 async def _form(request: Request, model: type[BaseModel]) -> dict[str, Any]:
     if "multipart" not in request.headers["content-type"]:
         _refuse_foreign_bytes(await request.body())
+    async with open_form(request) as form:
+        return _flat(form, model)
+
+
+@asynccontextmanager
+async def open_form(request: Request) -> AsyncIterator[FormData]:
+    """The fields and files of a form, as long as the block lasts."""
     try:
-        form = await request.form(max_fields=_MAX_FIELDS)
+        form = await request.form(max_files=1, max_fields=_MAX_FIELDS)
     except MultiPartException as error:
         raise ApiError(400, "bad_form", f"the form cannot be read: {error.message.lower()}") from None
+    except HTTPException as error:  # the framework's own word for the same
+        if isinstance(error, ApiError):
+            raise
+        raise ApiError(400, "bad_form", f"the form cannot be read: {str(error.detail).lower()}") from None
     except UnicodeDecodeError:
         raise ApiError(400, "bad_form", "the form is not UTF-8") from None
-    return _flat(form, model)
+    try:
+        yield form
+    finally:
+        await form.close()
 
 
 def _refuse_foreign_bytes(raw: bytes) -> None:
-    from urllib.parse import unquote_to_bytes
-
     try:
         unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8")
     except UnicodeDecodeError:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import time
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,12 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 _DRAINED_BYTES = 128 * 1024 * 1024  # of a body that is too large: a client that still sends would not read the answer
 _DRAINING_SECONDS = 10.0
+_TAKES_FILES = re.compile(r"/v1/stores/[^/]+/import|/v3/translation_memories/uploads/[^/]+|/translate_file")
+_ASKED_BEFORE = {  # what a browser wants to hear before it lets a page of another site ask
+    "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, X-API-Key",
+    "Access-Control-Max-Age": "600",
+}
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -56,7 +63,10 @@ class Guard:
         body = _Body(receive, self._settings, scope)
         try:
             self._check(scope)
-            await self._app(scope, body.receive, send_guarded)
+            if scope["method"] == "OPTIONS":
+                await _allow(send_guarded)
+            else:
+                await self._app(scope, body.receive, send_guarded)
         except ApiError as error:
             if not is_started:
                 await _answer(error, scope, send_guarded)
@@ -108,7 +118,7 @@ class _Body:
 
     def __init__(self, receive: Receive, settings: ServerSettings, scope: Scope) -> None:
         limits = settings.limits
-        takes_files = scope["path"].endswith(("/import", "/translate_file")) or "/uploads/" in scope["path"]
+        takes_files = _TAKES_FILES.fullmatch(scope["path"]) is not None
         self._limit = limits.max_upload_bytes if takes_files else limits.max_body_bytes
         self._receive = receive
         self._deadline = time.monotonic() + limits.body_seconds
@@ -152,6 +162,12 @@ def _host_name(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.rpartition(":")[0] if ":" in host else host
+
+
+async def _allow(send: Send) -> None:
+    headers = [(name.lower().encode(), value.encode()) for name, value in _ASKED_BEFORE.items()]
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _answer(error: ApiError, scope: Scope, send: Send) -> None:

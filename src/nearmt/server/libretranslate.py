@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field
 
 from nearmt.corpus import SentencePair
+from nearmt.markup import rules_for
 from nearmt.server.context import Context
 from nearmt.server.descriptions import body_in_forms, errors
 from nearmt.server.failures import ApiError
@@ -74,7 +75,7 @@ async def translate(request: Request) -> dict[str, Any]:
     wanted = body.alternatives or 0
     results = await context.desk.translate(
         request, caller, texts, Recipe((facts.name,), context.settings.decoding.method, n_best=1 + wanted),
-        format=body.format or "text",
+        rules=rules_for("html") if body.format == "html" else None,
     )  # fmt: skip
     reply: dict[str, Any] = {"translatedText": [result.text for result in results]}
     if body.source == _AUTO:
@@ -157,7 +158,7 @@ def frontend_settings(request: Request) -> dict[str, Any]:
         "keyRequired": bool(settings.keys) and not settings.allow_translation_without_key,
         "language": {side: {"code": code or "", "name": language_name(code or "")} for side, code in pair.items()},
         "suggestions": bool(settings.keys) or settings.allow_edits_without_key,
-        "supportedFilesFormat": [],
+        "supportedFilesFormat": [".xlf", ".xliff", ".po", ".tmx"],
     }
 
 

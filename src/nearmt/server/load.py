@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ class LoadResult:
     errors: list[str] = field(default_factory=list)
     resident_before: int | None = None  # bytes of the server's process, after every client has had one answer
     resident_after: int | None = None
+    processor_seconds: float | None = None  # of the server's process
 
     @property
     def throughput(self) -> float:
@@ -83,7 +85,7 @@ async def _put_load(
     url: str, texts: Sequence[str], expected: Sequence[str], settings: LoadSettings, process_id: int | None
 ) -> LoadResult:
     result = LoadResult()
-    began = time.monotonic()
+    began, spent_before = time.monotonic(), processor_seconds(process_id)
     asked = 0
 
     def wants_more() -> bool:
@@ -114,6 +116,8 @@ async def _put_load(
     await asyncio.gather(*(run(number) for number in range(settings.clients)))
     result.seconds = time.monotonic() - began
     result.resident_after = resident_bytes(process_id)
+    spent = processor_seconds(process_id)
+    result.processor_seconds = None if spent is None or spent_before is None else spent - spent_before
     return result
 
 
@@ -122,4 +126,13 @@ def resident_bytes(process_id: int | None) -> int | None:
     path = Path(f"/proc/{process_id}/statm")
     if process_id is None or not path.exists():
         return None
-    return int(path.read_text().split()[1]) * 4096
+    return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor_seconds(process_id: int | None) -> float | None:
+    """How long a process has been computing; None where the system does not say."""
+    path = Path(f"/proc/{process_id}/stat")
+    if process_id is None or not path.exists():
+        return None
+    fields = path.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

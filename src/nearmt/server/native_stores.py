@@ -5,7 +5,8 @@ from dataclasses import asdict
 from pathlib import PurePath
 from typing import Annotated, Any
 
-from fastapi import APIRouter, File, Form, Query, Request, UploadFile
+from fastapi import APIRouter, Query, Request
+from starlette.datastructures import UploadFile
 
 from nearmt.corpus import SentencePair
 from nearmt.corpus.pairs import utc_date
@@ -14,7 +15,8 @@ from nearmt.server.access import Caller
 from nearmt.server.context import Context
 from nearmt.server.descriptions import errors
 from nearmt.server.failures import ApiError
-from nearmt.server.jobs import ImportJob, Upload, format_of, kept_until_started
+from nearmt.server.fields import open_form
+from nearmt.server.jobs import FORMATS, ImportJob, Upload, format_of, kept_until_started
 from nearmt.server.schemas import (
     AddedReply,
     JobReply,
@@ -31,6 +33,15 @@ from nearmt.server.texts import refuse_bad_text
 router = APIRouter(prefix="/v1", tags=["memory"])
 _ORIGIN = "api"
 _COPIED_BYTES = 1 << 20
+_IMPORT = {
+    "type": "object",
+    "required": ["file"],
+    "properties": {
+        "file": {"type": "string", "format": "binary", "description": "the file, gzipped or not"},
+        "format": {"type": "string", "enum": list(FORMATS), "description": "else by the file's name"},
+        "origin": {"type": "string", "maxLength": 1000, "description": "else the file's name"},
+    },
+}
 
 
 @router.get("/stores", response_model=StoresReply, responses=errors(401, 403, 429), summary="The stores of this server")
@@ -160,22 +171,23 @@ async def remove_from(
 @router.post(
     "/stores/{name}/import", status_code=202, response_model=JobReply,
     responses=errors(401, 403, 404, 429, 503), summary="Import a TMX, XLIFF, PO, TSV or JSONL file",
+    openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _IMPORT}}}},
 )  # fmt: skip
-async def import_file(
-    request: Request,
-    name: str,
-    file: Annotated[UploadFile, File(description="the file, gzipped or not")],
-    format: Annotated[str | None, Form(max_length=20, description="tmx, xliff, po, tsv or jsonl; else by name")] = None,
-    origin: Annotated[str | None, Form(max_length=1000, description="else the file's name")] = None,
-) -> ImportJob:
-    context, caller = _editable(request, name)
-    shown = PurePath(file.filename or "").name
-    called = origin or shown or "import"
-    refuse_bad_text(called, "origin")
-    kind = format_of(shown, format or None)
-    with kept_until_started(Upload()) as upload:
-        await asyncio.to_thread(_copy, file, upload)
-        return context.jobs.start(ImportJob(name, called, caller.name), upload, kind)
+async def import_file(request: Request, name: str) -> ImportJob:
+    context, caller = _editable(request, name)  # before the file is taken in
+    async with open_form(request) as form:
+        file, stated, origin = form.get("file"), form.get("format"), form.get("origin")
+        if not isinstance(file, UploadFile):
+            raise ApiError(400, "bad_form", "the form has no field file with a file in it")
+        if isinstance(stated, UploadFile) or isinstance(origin, UploadFile):
+            raise ApiError(400, "bad_form", "format and origin are texts, not files")
+        shown = PurePath(file.filename or "").name
+        called = origin or shown or "import"
+        refuse_bad_text(called, "origin")
+        kind = format_of(shown, stated or None)
+        with kept_until_started(Upload()) as upload:
+            await asyncio.to_thread(_copy, file, upload)
+            return context.jobs.start(ImportJob(name, called[:1000], caller.name), upload, kind)
 
 
 def _copy(file: UploadFile, upload: Upload) -> None:

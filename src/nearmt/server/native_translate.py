@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from nearmt.markup import rules_for
 from nearmt.server.context import Context
 from nearmt.server.descriptions import errors
 from nearmt.server.failures import ApiError
@@ -53,7 +54,8 @@ async def translate(request: Request, body: TranslateBody) -> dict[str, Any]:
     )
     results = await context.desk.translate(
         request, caller, texts, recipe,
-        format=body.format, splits_sentences=body.split_sentences, wants_evidence=body.evidence,
+        rules=None if body.format == "text" else rules_for(body.format),
+        splits_sentences=body.split_sentences, wants_evidence=body.evidence,
     )  # fmt: skip
     return {
         "translations": [

@@ -57,7 +57,7 @@ class TranslateBody(Body):
 
 class AlternativeReply(Reply):
     text: str
-    score: float
+    score: float | None
 
 
 class TokenChoice(Reply):
@@ -105,9 +105,11 @@ class SentenceReply(Reply):
 
 class TranslationReply(Reply):
     text: str
-    score: float = Field(description="mean over the sentences of log-probability / length^penalty")
+    score: float | None = Field(
+        description="mean over the sentences of log-probability / length^penalty; null for html and xml"
+    )
     alternatives: list[AlternativeReply] = Field(description="the next best, with n_best above 1")
-    sentences: list[SentenceReply] = Field(description="the text as it was cut up to be translated, in order")
+    sentences: list[SentenceReply] = Field(description="plain text as it was cut up to be translated, in order")
     tokens: list[TokenReply] | None = Field(default=None, description="the evidence, if it was asked for")
 
 

@@ -1,20 +1,18 @@
 """A text as the server sees it: sentences to translate, and what stands between them, which is kept as it is."""
 
-import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nearmt.markup import split_sentences
 from nearmt.server.failures import ApiError
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+(?=[\"'“‘«(\[]*[A-ZÀ-ÖØ-ÞА-Я0-9])|(?<=[。！？])")
-_TAG = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[!?/]?[A-Za-z][^<>]*>", re.DOTALL)
-_TAG_NAME = re.compile(r"<(/?)([A-Za-z][\w:.-]*)")
+_LINES = re.compile(r"[^\r\n]+|[\r\n]+")
+_TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)[^<>]*?(/?)>")
 _VOID = frozenset(
-    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
+    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
-_VERBATIM = frozenset({"script", "style", "code", "pre", "textarea"})
 MAX_DEPTH = 200
 
 
@@ -24,7 +22,6 @@ class Plan:
 
     sentences: tuple[str, ...]
     parts: tuple[str | int, ...]
-    is_markup: bool = False
 
     def fill(self, translations: Sequence[str]) -> str:
         """The text with its sentences replaced."""
@@ -40,74 +37,34 @@ class Plan:
         return found
 
     def _pieces(self, translations: Sequence[str]) -> list[str]:
-        return [part if isinstance(part, str) else self._shown(translations[part]) for part in self.parts]
-
-    def _shown(self, translation: str) -> str:
-        return html.escape(translation, quote=False) if self.is_markup else translation
+        return [part if isinstance(part, str) else translations[part] for part in self.parts]
 
 
-def plan_text(text: str, format: str = "text", *, splits_sentences: bool = True) -> Plan:
-    """The sentences of a text; `format` is text, html or xml."""
+def plan_text(text: str, language: str, *, splits_sentences: bool = True) -> Plan:
+    """The sentences of a plain text, or its lines."""
     sentences: list[str] = []
     parts: list[str | int] = []
-    if format == "text":
-        _plan_plain(text, sentences, parts, splits_sentences)
-        return Plan(tuple(sentences), tuple(parts))
-    at = 0
-    for tag, is_verbatim in _tags(text):
-        run = text[at : tag.start()]
-        if is_verbatim:
-            parts.append(run)
-        else:
-            _plan_plain(html.unescape(run), sentences, parts, splits_sentences)
-        parts.append(tag.group())
-        at = tag.end()
-    _plan_plain(html.unescape(text[at:]), sentences, parts, splits_sentences)
-    return Plan(tuple(sentences), tuple(parts), is_markup=True)
-
-
-def _tags(text: str) -> list[tuple[re.Match[str], bool]]:
-    """The tags of a text, each with whether what stands before it is not to be touched."""
-    found: list[tuple[re.Match[str], bool]] = []
-    open_tags: list[str] = []
-    for tag in _TAG.finditer(text):
-        found.append((tag, any(name in _VERBATIM for name in open_tags)))
-        named = _TAG_NAME.match(tag.group())
-        if named is None or tag.group().endswith("/>"):
-            continue
-        closes, name = named.group(1), named.group(2).lower()
-        if closes:
-            while open_tags and name in open_tags and open_tags.pop() != name:
-                pass
-        elif name not in _VOID:
-            open_tags.append(name)
-            if len(open_tags) > MAX_DEPTH:
-                raise ApiError(400, "too_deep", f"the tags are nested more than {MAX_DEPTH} deep")
-    return found
-
-
-def _plan_plain(text: str, sentences: list[str], parts: list[str | int], splits_sentences: bool) -> None:
-    for line in re.split(r"(\r\n|\n|\r)", text):
-        at = 0
-        ends = [*(found.end() for found in _SENTENCE_END.finditer(line))] if splits_sentences else []
-        for end in [*ends, len(line)]:
-            _plan_sentence(line[at:end], sentences, parts)
-            at = end
-
-
-def _plan_sentence(piece: str, sentences: list[str], parts: list[str | int]) -> None:
-    content = piece.strip()
-    if not content:
-        if piece:
+    for piece in split_sentences(text, language) if splits_sentences else _LINES.findall(text):
+        content = piece.strip()
+        if not content:
             parts.append(piece)
-        return
-    start = piece.index(content)
-    if start:
-        parts.append(piece[:start])
-    parts.append(len(sentences))
-    sentences.append(content)
-    if start + len(content) < len(piece):
-        parts.append(piece[start + len(content) :])
+            continue
+        start = piece.index(content)
+        parts += [piece[:start], len(sentences), piece[start + len(content) :]]
+        sentences.append(content)
+    return Plan(tuple(sentences), tuple(part for part in parts if part != ""))
+
+
+def refuse_deep_tags(text: str, name: str) -> None:
+    """Tags within tags within tags: no text for people is nested without end."""
+    depth = 0
+    for tag in _TAG.finditer(text):
+        closes, element, is_single = tag.groups()
+        if is_single or element.lower() in _VOID:
+            continue
+        depth = max(0, depth - 1) if closes else depth + 1
+        if depth > MAX_DEPTH:
+            raise ApiError(400, "too_deep", f"the tags of {name} are nested more than {MAX_DEPTH} deep")
 
 
 def refuse_bad_text(text: str, name: str) -> None:

@@ -1,14 +1,17 @@
 """From the texts of a request to its translations: checked, cut into sentences, decoded with others, put together."""
 
 import asyncio
+import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 
 from nearmt.errors import NearMTError
+from nearmt.markup import Rules, translate_marked
 from nearmt.server.access import Caller
 from nearmt.server.batching import QueueFullError
 from nearmt.server.failures import ApiError, from_nearmt
@@ -16,9 +19,18 @@ from nearmt.server.orders import Order
 from nearmt.server.recipes import Decoded, Recipe
 from nearmt.server.settings import LimitSettings, ServerSettings
 from nearmt.server.stores import Shelf
-from nearmt.server.texts import Plan, plan_text, refuse_bad_text
+from nearmt.server.texts import Plan, plan_text, refuse_bad_text, refuse_deep_tags
 
 log = logging.getLogger("nearmt.server")
+_WAITING_THREADS = 64
+_PLANNED_AT_ONCE = 20_000  # characters; finding the sentences of more would hold up other requests
+Result = TypeVar("Result")
+
+
+class BlockingTranslate(Protocol):
+    """Translates sentences; `rank` 0 is the best translation, 1 the next best."""
+
+    def __call__(self, sentences: list[str], rank: int = 0) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -35,9 +47,9 @@ class Translated:
     """One translated text."""
 
     text: str
-    score: float
-    sentences: tuple[Sentence, ...] = ()
-    alternatives: tuple[tuple[str, float], ...] = ()
+    score: float | None  # not known of texts with tags, which are put together from pieces
+    sentences: tuple[Sentence, ...] = ()  # of plain text alone
+    alternatives: tuple[tuple[str, float | None], ...] = ()
     tokens: tuple[dict[str, Any], ...] | None = None
 
 
@@ -65,6 +77,12 @@ class TranslationDesk:
     def __init__(self, shelf: Shelf, settings: ServerSettings) -> None:
         self._shelf, self._settings = shelf, settings
         self.characters: dict[str, int] = {}  # translated since the start, by caller
+        # Threads that wait for the decoding of texts with tags, which are put together piece by piece.
+        self._waiting = ThreadPoolExecutor(_WAITING_THREADS, thread_name_prefix="marked")
+
+    def language(self, recipe: Recipe) -> str:
+        """The language that a recipe translates from."""
+        return self._shelf.engine(recipe.stores[0]).model.source_lang or "en"
 
     async def translate(
         self,
@@ -73,32 +91,93 @@ class TranslationDesk:
         texts: Sequence[str],
         recipe: Recipe,
         *,
-        format: str = "text",
+        rules: Rules | None = None,
         splits_sentences: bool = True,
         wants_evidence: bool = False,
     ) -> list[Translated]:
-        """One result for each text, in order."""
+        """One result for each text, in order; `rules` are those of texts with tags."""
         check_texts(texts, self._settings.limits)
         if recipe.n_best > self._settings.decoding.beam:
             raise ApiError(400, "bad_request", f"n_best is at most {self._settings.decoding.beam}, this server's beam")
-        plans = [plan_text(text, format, splits_sentences=splits_sentences) for text in texts]
-        sentences = [sentence for plan in plans for sentence in plan.sentences]
-        decoded = await self._decode(request, recipe, sentences, wants_evidence) if sentences else []
+        if rules is None:
+            results = await self._translate_plain(request, texts, recipe, splits_sentences, wants_evidence)
+        else:
+            results = await self._translate_marked(request, texts, recipe, rules)
+        self._note(caller, texts, results)
+        return results
+
+    def _note(self, caller: Caller, texts: Sequence[str], results: Sequence[Translated]) -> None:
         if caller.name in self.characters or len(self.characters) < self._settings.limits.max_connections:
             self.characters[caller.name] = self.characters.get(caller.name, 0) + sum(map(len, texts))
-        results: list[Translated] = []
-        at = 0
-        for plan in plans:
-            results.append(_put_together(plan, decoded[at : at + len(plan.sentences)], wants_evidence))
-            at += len(plan.sentences)
         if self._settings.log_texts:
             for text, result in zip(texts, results, strict=True):
                 log.info("%s: %r → %r", caller.name, text, result.text)
+
+    async def _translate_plain(
+        self, request: Request, texts: Sequence[str], recipe: Recipe, splits_sentences: bool, wants_evidence: bool
+    ) -> list[Translated]:
+        language = self.language(recipe)
+
+        def plan() -> list[Plan]:
+            return [plan_text(text, language, splits_sentences=splits_sentences) for text in texts]
+
+        plans = await asyncio.to_thread(plan) if sum(map(len, texts)) > _PLANNED_AT_ONCE else plan()
+        sentences = [sentence for plan in plans for sentence in plan.sentences]
+        decoded = await self.decode(request, recipe, sentences, wants_evidence)
+        results, at = [], 0
+        for found in plans:
+            results.append(_put_together(found, decoded[at : at + len(found.sentences)], wants_evidence))
+            at += len(found.sentences)
         return results
 
-    async def _decode(
-        self, request: Request, recipe: Recipe, sentences: Sequence[str], wants_evidence: bool
+    async def _translate_marked(
+        self, request: Request, texts: Sequence[str], recipe: Recipe, rules: Rules
+    ) -> list[Translated]:
+        for number, text in enumerate(texts, 1):
+            refuse_deep_tags(text, f"text {number}")
+        language = self.language(recipe)
+        translate = self.blocking(request, recipe)
+
+        def work() -> list[list[str]]:
+            ranks = range(recipe.n_best)
+            return [
+                translate_marked(texts, functools.partial(translate, rank=rank), rules, language=language)
+                for rank in ranks
+            ]
+
+        best, *others = await self.in_thread(work)
+        return [
+            Translated(text, None, alternatives=tuple((other[number], None) for other in others))
+            for number, text in enumerate(best)
+        ]
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """Do work that waits for decoding, in a thread of its own."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._waiting, work)
+        except NearMTError as error:
+            raise self.without_paths(error) from None
+
+    def blocking(self, request: Request, recipe: Recipe) -> "BlockingTranslate":
+        """For work in a thread: sentences in, their translations out, nothing decoded twice."""
+        loop = asyncio.get_running_loop()
+        known: dict[str, Decoded] = {}
+
+        def translate(sentences: list[str], rank: int = 0) -> list[str]:
+            wanted = [sentence for sentence in dict.fromkeys(sentences) if sentence not in known]
+            decoding = asyncio.run_coroutine_threadsafe(self.decode(request, recipe, wanted), loop)
+            known.update(zip(wanted, decoding.result(), strict=True))
+            found = [known[sentence] for sentence in sentences]
+            return [one.alternatives[rank - 1][0] if 0 < rank <= len(one.alternatives) else one.text for one in found]
+
+        return translate
+
+    async def decode(
+        self, request: Request, recipe: Recipe, sentences: Sequence[str], wants_evidence: bool = False
     ) -> list[Decoded]:
+        """Decode sentences together with those of other requests, as long as the client waits."""
+        if not sentences:
+            return []
         loop = asyncio.get_running_loop()
         finished: asyncio.Future[None] = loop.create_future()
 
@@ -151,7 +230,7 @@ async def _disconnected(request: Request) -> None:
 def _put_together(plan: Plan, decoded: Sequence[Decoded], wants_evidence: bool) -> Translated:
     best = [sentence.text for sentence in decoded]
     score = sum(sentence.score for sentence in decoded) / len(decoded) if decoded else 0.0
-    alternatives = []
+    alternatives: list[tuple[str, float | None]] = []
     for rank in range(max((len(sentence.alternatives) for sentence in decoded), default=0)):
         chosen = [
             sentence.alternatives[rank] if rank < len(sentence.alternatives) else (sentence.text, sentence.score)

@@ -1,0 +1,74 @@
+"""The part of `nearmt translate` that fills XLIFF, PO and TMX files."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearmt.cli.output import print_json, reporting, say
+
+if TYPE_CHECKING:
+    from nearmt.documents import Summary
+    from nearmt.translator import Translator
+
+
+@dataclass(frozen=True)
+class DocumentJob:
+    """A file to fill, and where to write it."""
+
+    path: Path
+    out: Path
+    overwrite: bool
+
+
+def document_job(text: str, out: Path | None, n_best: int, overwrite: bool) -> DocumentJob | None:
+    """The job if the text is a translator's file by its name; it is refused, if at all, before a model is loaded."""
+    from nearmt.corpus import check_readable
+    from nearmt.documents import document_format
+    from nearmt.errors import DocumentError, SettingError
+
+    path = Path(text)
+    if path.suffix.lower() == ".pot":
+        raise DocumentError(f"{path} is a PO template: make a PO file of it with msginit, then translate that.")
+    if document_format(path) is None:
+        if overwrite:
+            raise SettingError("--force is for XLIFF, PO and TMX files")
+        return None
+    if out is None or str(out) == "-":
+        raise SettingError(f"{path} needs a file to write to: -o OUT{path.suffix}")
+    if n_best > 1:
+        raise SettingError("--n-best is for lines of text: a file has one translation for each unit")
+    check_readable(path)
+    if out.exists() and not overwrite:
+        raise DocumentError(f"{out} exists: choose another name or say --force.")
+    return DocumentJob(path, out, overwrite)
+
+
+def fill_document(translator: "Translator", job: DocumentJob, as_json: bool, quiet: bool) -> None:
+    """Translate the file and say what became of its units."""
+    from nearmt.corpus.languages import LanguagePair
+    from nearmt.documents import translate_document
+
+    stored = translator.snapshot.manifest.languages
+    with reporting(quiet) as progress:
+        summary = translate_document(
+            job.path,
+            job.out,
+            lambda texts: [result.text for result in translator.translate(texts)],
+            LanguagePair(stored.source, stored.target),
+            overwrite=job.overwrite,
+            progress=progress,
+        )
+    if as_json:
+        print_json(asdict(summary))
+    else:
+        say(_sentence(summary), quiet)
+
+
+def _sentence(summary: "Summary") -> str:
+    left = ", ".join(f"{number} {why}" for why, number in summary.left.items())
+    parts = [f"{summary.filled} units filled", f"left alone: {left}" if left else "none left alone"]
+    if summary.piecewise:
+        parts.append(f"{summary.piecewise} translated around their tags or placeholders")
+    if summary.untranslated:
+        parts.append(f"{summary.untranslated} with a sentence left in the source language to keep its tags")
+    return "; ".join(parts) + "."

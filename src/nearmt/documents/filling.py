@@ -1,0 +1,122 @@
+"""From a file to the same file with its untranslated units filled."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nearmt.corpus.languages import LanguagePair
+from nearmt.corpus.streams import check_readable
+from nearmt.documents.elements import check_document
+from nearmt.documents.encoding import Encoded, decode
+from nearmt.documents.po import read_po
+from nearmt.documents.tmx import read_tmx
+from nearmt.documents.units import Document, Gap
+from nearmt.documents.xliff import read_xliff
+from nearmt.errors import DocumentError, MarkupError
+from nearmt.markup import Marked, Rules, translate_with_ways
+from nearmt.progress import Progress, silent
+
+Translate = Callable[[list[str]], list[str]]
+
+_FORMATS = {".xlf": "xliff", ".xliff": "xliff", ".sdlxliff": "xliff", ".mxliff": "xliff", ".mqxliff": "xliff",
+            ".po": "po", ".tmx": "tmx"}  # fmt: skip
+_READERS = {"xliff": read_xliff, "po": read_po, "tmx": read_tmx}
+_UNITS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What became of a file's units."""
+
+    filled: int
+    left: dict[str, int] = field(default_factory=dict)  # why → how many
+    piecewise: int = 0  # of the filled: translated around a tag or placeholder
+    untranslated: int = 0  # of the filled: a sentence is still the source's, for its tags could not be kept
+
+
+def document_format(path: str | Path) -> str | None:
+    """xliff, po or tmx by the file's name; None for any other file."""
+    return _FORMATS.get(Path(path).suffix.lower())
+
+
+def translate_document(
+    path: Path,
+    out: Path,
+    translate: Translate,
+    languages: LanguagePair,
+    *,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Summary:
+    """Fill the untranslated units of an XLIFF, PO or TMX file; `out` appears whole or not at all.
+
+    `languages` are those of the translator: a file of other languages is refused.
+    """
+    if out.exists() and not overwrite:
+        raise DocumentError(f"{out} exists: choose another name or say --force.")
+    if not out.parent.is_dir():
+        raise DocumentError(f"{out.parent} is no folder: {out.name} cannot be written there.")
+    document, encoded, is_xml = _read(path, languages)
+    try:
+        results = _translated(document, translate, languages.source or "en", progress)
+    except MarkupError as error:
+        raise DocumentError(f"{path}: {error}") from error
+    texts = [[marked.text for marked in unit] for unit in results]
+    data = encoded.encode(document.filled(texts), is_xml=is_xml, name=str(path))
+    if is_xml:
+        check_document(data, str(out))
+    _write(out, data)
+    ways = [{marked.way for marked in unit} for unit in results]
+    return Summary(
+        len(results), document.left, sum("pieces" in unit for unit in ways), sum("source" in unit for unit in ways)
+    )
+
+
+def _read(path: Path, languages: LanguagePair) -> tuple[Document, Encoded, bool]:
+    name = str(path)
+    check_readable(path)
+    kind = document_format(path)
+    if kind is None:
+        raise DocumentError(f"{name}: its name does not tell XLIFF, PO or TMX.")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DocumentError(f"{name} cannot be read: {error.strerror or error}.") from error
+    encoded = decode(data, is_xml=kind != "po", name=name)
+    if kind != "po":
+        check_document(data, name)
+    return _READERS[kind](encoded.text, name, languages), encoded, kind != "po"
+
+
+def _translated(document: Document, translate: Translate, language: str, progress: Progress) -> list[list[Marked]]:
+    results: list[list[Marked]] = []
+    total = len(document.units)
+    for start in range(0, total, _UNITS_AT_ONCE):
+        units = document.units[start : start + _UNITS_AT_ONCE]
+        gaps = [gap for unit in units for gap in unit.gaps]
+        done = iter(_fill(gaps, translate, language))
+        results += [[next(done) for _ in unit.gaps] for unit in units]
+        progress("translating", len(results), total)
+    return results
+
+
+def _fill(gaps: Sequence[Gap], translate: Translate, language: str) -> list[Marked]:
+    if not gaps:
+        return []
+    rules: Rules = gaps[0].rules  # one file, one format
+    return translate_with_ways([gap.source for gap in gaps], translate, rules, language=language)
+
+
+def _write(out: Path, data: bytes) -> None:
+    beside = out.with_name(f".{out.name}.new")
+    try:
+        with beside.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(out)
+    except OSError as error:
+        raise DocumentError(f"{out} cannot be written: {error.strerror or error}.") from error
+    finally:
+        beside.unlink(missing_ok=True)

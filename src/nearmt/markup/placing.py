@@ -1,0 +1,248 @@
+"""Where the tags of a sentence belong in its translation.
+
+A pair is found by the translation of what it encloses, a single tag by the translations of the words beside it; what
+is not found stands in proportion. Ranges never cut a word or a placeholder, never overlap unless one encloses the
+other, and a child stays inside its parent; so what is written is well nested.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rapidfuzz import fuzz
+
+from nearmt.markup.layout import Layout, Mark, spelled
+from nearmt.markup.placeholders import find_placeholders
+from nearmt.markup.rules import Rules
+
+MAX_MARKS, MAX_CHARS = 32, 2000  # more is translated piece by piece: finding costs marks × characters
+_LEAST_ALIKE = 75.0  # rapidfuzz's ratio, of 100
+_LEAST_ALIKE_WINDOW = 85.0
+_ENDS = ".!?,;:。！？…"
+
+_MAX_NARROWED = 12  # words
+_WORD = re.compile(r"\w+(?:[^\w\s]+\w+)*")
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    range: Range
+    score: float
+
+
+def can_be_placed(layout: Layout) -> bool:
+    """Whether there are few enough marks to look for each."""
+    return not layout.marks or (len(layout.marks) <= MAX_MARKS and len(layout.text) <= MAX_CHARS)
+
+
+def requests_of(layout: Layout) -> list[str]:
+    """What to have translated, apart from the sentence itself, to find the marks."""
+    wanted: list[str] = []
+    for mark in layout.marks:
+        wanted += [layout.span(mark)] if mark.is_pair else [layout.left_of(mark), layout.right_of(mark)]
+    return wanted
+
+
+def place(layout: Layout, output: str, known: Mapping[str, str], rules: Rules) -> str | None:
+    """The translated sentence with its tags, spelt out; None if a pair was not found."""
+    placer = _Placer(layout, output, known)
+    ranges = placer.ranges()
+    if ranges is None:
+        return None
+    return _Writer(layout, output, ranges, rules).write(-1, (0, len(output)))
+
+
+class _Placer:
+    def __init__(self, layout: Layout, output: str, known: Mapping[str, str]) -> None:
+        self._layout, self._output, self._known = layout, output, known
+        self._held = find_placeholders(output)
+        self._ranges: dict[int, Range] = {}
+
+    def ranges(self) -> dict[int, Range] | None:
+        marks = self._layout.marks
+        for index, mark in enumerate(marks):
+            if mark.is_pair:
+                found = self._find(self._known.get(self._layout.span(mark), ""), mark, _LEAST_ALIKE)
+                span = found.range if found is not None else self._in_proportion(mark)
+                if span is None:
+                    return None
+                self._ranges[index] = span
+        for index, mark in enumerate(marks):
+            if not mark.is_pair:
+                at = self._allowed(self._position(mark), mark)
+                self._ranges[index] = (at, at)
+        return self._ranges
+
+    def _room(self, mark: Mark) -> Range:
+        return self._ranges.get(mark.parent, (0, len(self._output)))
+
+    def _siblings(self, mark: Mark) -> list[Range]:
+        marks = self._layout.marks
+        return [span for index, span in self._ranges.items() if marks[index].parent == mark.parent]
+
+    def _find(self, wanted: str, mark: Mark, least: float) -> _Found | None:
+        """The stretch of the output that is most like a text, free of the mark's siblings."""
+        wanted = " ".join(wanted.split()).strip()
+        if mark.is_pair and self._layout.span(mark)[-1:] not in _ENDS:
+            wanted = wanted.rstrip(_ENDS).rstrip()
+        low, high = self._room(mark)
+        if not wanted or low >= high:
+            return None
+        taken = self._siblings(mark) if mark.is_pair else []
+        return self._exact(wanted, mark, (low, high), taken) or self._alike(wanted, (low, high), taken, least)
+
+    def _exact(self, wanted: str, mark: Mark, room: Range, taken: list[Range]) -> _Found | None:
+        pattern = re.compile(_bounded(wanted), re.IGNORECASE)
+        spans = [found.span() for found in pattern.finditer(self._output, *room)]
+        spans = [span for span in spans if self._is_free(span, taken) and self._snapped(span, room) == span]
+        if not spans:
+            return None
+        middle = self._proportional(mark.start + mark.end) / 2
+        return _Found(min(spans, key=lambda span: abs(sum(span) / 2 - middle)), 100.0)
+
+    def _alike(self, wanted: str, room: Range, taken: list[Range], least: float) -> _Found | None:
+        text = self._output[slice(*room)]
+        if len(wanted) > len(text):
+            span = room
+        else:
+            found = fuzz.partial_ratio_alignment(_folded(wanted), _folded(text), score_cutoff=least)
+            if found is None:
+                return None
+            span = (room[0] + found.dest_start, room[0] + found.dest_end)
+        spans = [self._snapped(each, room) for each in self._narrowed(self._snapped(span, room))]
+        spans = [each for each in spans if each[0] < each[1] and self._is_free(each, taken)]
+        best = max((_Found(each, self._likeness(wanted, each)) for each in spans), key=_score, default=None)
+        return best if best is not None and best.score >= least else None
+
+    def _narrowed(self, span: Range) -> list[Range]:
+        """The range, also without some of its outer words: a fragment alone is often translated with more words."""
+        words = [found.span() for found in _WORD.finditer(self._output, *span)]
+        if len(words) > _MAX_NARROWED:
+            return [span]
+        return [span, *((first[0], last[1]) for at, first in enumerate(words) for last in words[at:])]
+
+    def _likeness(self, wanted: str, span: Range) -> float:
+        return float(fuzz.ratio(_folded(wanted), _folded(self._output[slice(*span)])))
+
+    def _is_free(self, span: Range, taken: list[Range]) -> bool:
+        return not any(start < span[1] and span[0] < end for start, end in taken)
+
+    def _snapped(self, span: Range, room: Range) -> Range:
+        """A range grown to whole words and placeholders, without white space at its edges."""
+        text, (start, end) = self._output, span
+        while start < end and text[start].isspace():
+            start += 1
+        while end > start and text[end - 1].isspace():
+            end -= 1
+        while room[0] < start and _is_inside_word(text, start):
+            start -= 1
+        while end < room[1] and _is_inside_word(text, end):
+            end += 1
+        for low, high in self._held:
+            start = low if low < start < high else start
+            end = high if low < end < high else end
+        return start, end
+
+    def _proportional(self, at: int) -> int:
+        return round(at * len(self._output) / max(len(self._layout.text), 1))
+
+    def _in_proportion(self, mark: Mark) -> Range | None:
+        """Whole words about as far into the sentence as the pair was; None if there are none that are free.
+
+        A whole sentence with a tag that a reviewer may have to move reads better than one translated in fragments.
+        """
+        low, high = room = self._room(mark)
+        start, end = (min(max(self._proportional(at), low), high) for at in (mark.start, mark.end))
+        span = self._snapped((start, end), room)
+        if self._layout.span(mark)[-1:] not in _ENDS:
+            span = span[0], span[0] + len(self._output[slice(*span)].rstrip(_ENDS))
+        return span if span[0] < span[1] and self._is_free(span, self._siblings(mark)) else None
+
+    def _position(self, mark: Mark) -> int:
+        guess = self._proportional(mark.start)
+        if mark.is_glued:
+            starts = [found.start() for found in re.finditer(r"\b\w", self._output)]
+            return min(starts, key=lambda at: abs(at - guess), default=0)
+        left = self._find(self._known.get(self._layout.left_of(mark), ""), mark, _LEAST_ALIKE_WINDOW)
+        right = self._find(self._known.get(self._layout.right_of(mark), ""), mark, _LEAST_ALIKE_WINDOW)
+        if left and (right is None or left.score >= right.score):
+            return left.range[1]
+        return right.range[0] if right else guess
+
+    def _allowed(self, at: int, mark: Mark) -> int:
+        """The nearest place inside the parent that is in no word, placeholder or other pair."""
+        low, high = self._room(mark)
+        blocked = self._held + [span for span in self._siblings(mark) if span[0] < span[1]]
+        places = [
+            place
+            for place in range(low, high + 1)
+            if not _is_inside_word(self._output, place) and not any(start < place < end for start, end in blocked)
+        ]
+        return min(places, key=lambda place: abs(place - at), default=low)
+
+
+def _bounded(wanted: str) -> str:
+    pattern = r"\s+".join(re.escape(word) for word in wanted.split())
+    left = r"(?<!\w)" if _is_word(wanted[0]) else ""
+    right = r"(?!\w)" if _is_word(wanted[-1]) else ""
+    return left + pattern + right
+
+
+def _score(found: _Found) -> float:
+    return found.score
+
+
+def _is_word(char: str) -> bool:
+    return char.isalnum() or char == "_"
+
+
+def _is_inside_word(text: str, at: int) -> bool:
+    return 0 < at < len(text) and _is_word(text[at - 1]) and _is_word(text[at])
+
+
+def _folded(text: str) -> str:
+    lower = text.lower()
+    return lower if len(lower) == len(text) else text  # positions must stay what they are
+
+
+class _Writer:
+    """Writes text and tags in their new order."""
+
+    def __init__(self, layout: Layout, output: str, ranges: Mapping[int, Range], rules: Rules) -> None:
+        self._layout, self._output, self._ranges, self._rules = layout, output, ranges, rules
+
+    def write(self, parent: int, room: Range) -> str:
+        marks = self._layout.marks
+        children = [index for index, mark in enumerate(marks) if mark.parent == parent]
+        written: list[str] = []
+        at = room[0]
+        for index in sorted(children, key=lambda index: (self._ranges[index], index)):
+            mark, (start, end) = marks[index], self._ranges[index]
+            start, end = max(start, at), max(end, at)
+            if mark.is_pair:
+                written += [self._text(at, start), mark.opening, self.write(index, (start, end)), mark.closing]
+                at = end
+            else:
+                at = self._write_single(mark, at, start, room, written)
+        return "".join(written) + self._text(at, room[1])
+
+    def _write_single(self, mark: Mark, at: int, place: int, room: Range, written: list[str]) -> int:
+        """Write the text up to a single tag and the tag with the spaces it had; the position behind it."""
+        if mark.is_glued:
+            written += [self._text(at, place), mark.opening]
+            return place
+        before, behind = self._output[at:place], place
+        while behind < room[1] and self._output[behind].isspace():
+            behind += 1
+        had_gap = behind > place or before[-1:].isspace()
+        kept = before.rstrip()
+        needs_before = mark.has_space_before and (kept or at > room[0])
+        is_word_next = behind < room[1] and (had_gap or _is_word(self._output[behind]))
+        written += [spelled(kept, self._rules, self._layout.is_raw), " " if needs_before else "", mark.opening]
+        written.append(" " if mark.has_space_after and is_word_next else "")
+        return behind
+
+    def _text(self, start: int, end: int) -> str:
+        return spelled(self._output[start:end], self._rules, self._layout.is_raw)

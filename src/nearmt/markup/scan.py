@@ -1,0 +1,123 @@
+"""Markup cut into tags and text by position, in one pass over it, however broken it is."""
+
+import re
+from typing import Literal, NamedTuple
+from xml.parsers import expat
+
+from nearmt.errors import MarkupError
+
+TokenKind = Literal["text", "open", "close", "single", "cdata", "other"]
+
+_NAME = re.compile(r"</?([^\W\d][^\s/>\"'<=]*)")
+_STOP = re.compile(r"[<>\"']")
+_RAW_TEXT = frozenset({"script", "style", "textarea", "title"})
+CDATA_START, CDATA_END = "<![CDATA[", "]]>"
+
+
+class Token(NamedTuple):
+    """A stretch of the input. `name` is that of a tag, as it is spelt."""
+
+    kind: TokenKind
+    start: int
+    end: int
+    name: str = ""
+
+
+def check_xml(text: str, what: str = "the text") -> None:
+    """Raise unless the text is a well-formed piece of XML or a document without entities of its own."""
+    parser = expat.ParserCreate()
+    parser.EntityDeclHandler = _refuse_entity
+    is_document = text.lstrip().startswith(("<?xml", "<!DOCTYPE"))
+    content = text.lstrip() if is_document else f"<r>{text}</r>"
+    try:
+        parser.Parse(content.encode("utf-8", "surrogatepass"), True)
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code) or "not XML"
+        raise MarkupError(f"{what} is not well-formed XML, line {error.lineno}: {reason}.") from error
+
+
+def _refuse_entity(name: str, *_: object) -> None:
+    raise MarkupError(f"the text declares the XML entity {name}, which is refused: entities can expand without bound.")
+
+
+def scan(text: str, *, is_html: bool) -> list[Token]:
+    """The tokens, which together are the whole text. XML must have been checked; HTML may be broken."""
+    return _Scanner(text, is_html).run()
+
+
+class _Scanner:
+    def __init__(self, text: str, is_html: bool) -> None:
+        self._text, self._is_html = text, is_html
+        self._tokens: list[Token] = []
+        self._missing: dict[str, int] = {}  # what is not found from some position on
+        # Broken tags are looked at up to their end, which may be far: together they may cost so much.
+        self._patience = 4 * len(text) + 65536
+
+    def run(self) -> list[Token]:
+        text, done, at = self._text, 0, 0
+        while (at := text.find("<", at)) >= 0:
+            token = self._token_at(at)
+            if token is None:
+                at += 1
+                continue
+            if token.start > done:
+                self._tokens.append(Token("text", done, token.start))
+            self._tokens.append(token)
+            done = at = token.end
+            if self._is_html and token.kind == "open" and token.name.lower() in _RAW_TEXT:
+                at = self._raw_end(token.name, done)
+                kind: TokenKind = "text" if token.name.lower() == "title" else "other"
+                if at > done:
+                    self._tokens.append(Token(kind, done, at))
+                done = at
+        if done < len(text):
+            self._tokens.append(Token("text", done, len(text)))
+        return self._tokens
+
+    def _token_at(self, at: int) -> Token | None:
+        text = self._text
+        if text.startswith("<!--", at):
+            return self._until("-->", at, at + 4)
+        if text.startswith(CDATA_START, at) and not self._is_html:
+            end = self._find(CDATA_END, at)
+            return None if end < 0 else Token("cdata", at, end + 3)
+        if text.startswith("<?", at):
+            return self._until(">" if self._is_html else "?>", at, at + 2)
+        if text.startswith("<!", at):
+            return self._until(">", at, at + 2)
+        found = _NAME.match(text, at)
+        end = self._tag_end(found.end()) if found else -1
+        if found is None or end < 0:
+            return None
+        if text.startswith("/", at + 1):
+            return Token("close", at, end, found[1])
+        return Token("single" if text[end - 2] == "/" else "open", at, end, found[1])
+
+    def _until(self, mark: str, start: int, at: int) -> Token | None:
+        end = self._find(mark, at)
+        return None if end < 0 else Token("other", start, end + len(mark))
+
+    def _find(self, what: str, at: int) -> int:
+        if self._missing.get(what, len(self._text) + 1) <= at:
+            return -1
+        found = self._text.find(what, at)
+        if found < 0:
+            self._missing[what] = at
+        return found
+
+    def _tag_end(self, at: int) -> int:
+        """Behind the > that ends the tag; quoted ones do not."""
+        begun = at
+        while self._patience > 0 and (stop := _STOP.search(self._text, at)):
+            if stop[0] == ">":
+                return stop.end()
+            at = 0 if stop[0] == "<" else self._find(stop[0], stop.end()) + 1
+            if at == 0:
+                at = stop.end()
+                break
+        self._patience -= max(at - begun, 1)
+        return -1
+
+    def _raw_end(self, name: str, at: int) -> int:
+        found = re.compile(rf"</{re.escape(name)}(?=[\s/>])", re.IGNORECASE).search(self._text, at)
+        return found.start() if found else len(self._text)

@@ -1,0 +1,61 @@
+"""How strong a guard may be: as strong as it can without costing the dev set more than 1 % of its gain."""
+
+from dataclasses import dataclass
+
+import torch
+
+from nearmt.guard import Guard
+from nearmt.metak.cache import TINY, NeighborCache
+from nearmt.mixture import Method, MixtureWeights
+from nearmt.neighbors import EntryColumns
+
+STRENGTHS = (12.0, 8.0, 6.0, 4.0, 3.0, 2.0, 1.0)
+MAX_LOST_GAIN = 0.01
+_FAR = 0.95
+_WEIGHED_ROWS = 512  # some methods fetch keys
+
+
+@dataclass(frozen=True)
+class FittedGuard:
+    """A guard, or none if the sentences do not allow one, and the held-out loss with it, in nats a token."""
+
+    guard: Guard | None
+    loss: float
+
+
+def fit_guard(cache: NeighborCache, held_out: NeighborCache, method: Method, columns: EntryColumns) -> FittedGuard:
+    """The strongest guard of `STRENGTHS` for a method that has none yet.
+
+    What is usual is measured on `cache`; what a guard costs, on `held_out`.
+    """
+    usual = cache.trails[cache.neighbors.found[:, 0]]
+    weights = _weights_at_gold(held_out, method, columns)
+    own = held_out.gold_probability
+    without = _loss(weights, own)
+    if len(usual):
+        middle, far = usual.quantile(0.5).item(), usual.quantile(_FAR).item()
+        most = without + MAX_LOST_GAIN * max(held_out.base_loss - without, 0.0)
+        for strength in STRENGTHS if far > middle else ():
+            guard = Guard(middle, far, strength)
+            loss = _loss(guard.applied(weights, held_out.trails), own)
+            if loss <= most:
+                return FittedGuard(guard, loss)
+    return FittedGuard(None, without)
+
+
+def _weights_at_gold(cache: NeighborCache, method: Method, columns: EntryColumns) -> MixtureWeights:
+    """The method's weights with a single column of neighbours: all that have the gold token together."""
+    shares, hits = [], []
+    for start in range(0, len(cache), _WEIGHED_ROWS):
+        part = cache.rows(slice(start, start + _WEIGHED_ROWS))
+        weights = method.weigh(part.retrieved(columns))
+        token_ids = part.neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
+        shares.append(weights.nmt_share)
+        hits.append((weights.neighbor_weights * (token_ids == part.gold.unsqueeze(1))).sum(dim=1))
+    share = torch.cat(shares)
+    return MixtureWeights(share, torch.cat(hits).unsqueeze(1), (0, 1), torch.stack([share, 1 - share], dim=1))
+
+
+def _loss(weights: MixtureWeights, own: torch.Tensor) -> float:
+    mixed = weights.nmt_share * own + weights.neighbor_weights[:, 0]
+    return float(-mixed.clamp_min(TINY).log().mean())

@@ -1,0 +1,299 @@
+"""Tags and placeholders survive translation, whatever the translator does."""
+
+import html
+import re
+import time
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearmt.errors import MarkupError, SettingError
+from nearmt.markup import XML, Marked, rules_for, split_sentences, translate_long, translate_marked, translate_with_ways
+
+TRANSLATORS = {
+    "identity": lambda text: text,
+    "upper": str.upper,
+    "reverses": lambda text: " ".join(reversed(text.split())),
+    "drops": lambda text: " ".join(text.split()[::2]),
+    "nothing": lambda text: "",
+    "hallucinates": lambda text: f"<b>{text} {{0}} %s </g> <x/> &amp; &Foo ]]> \\n",
+    "repeats": lambda text: f"{text} {text}",
+    "control": lambda text: f"\x0b{text}\x00",
+}
+
+
+def each(name):
+    return lambda texts: [TRANSLATORS[name](text) for text in texts]
+
+
+def answers(**known):
+    """A translator that knows some sentences and shouts the others."""
+    table = {key.replace("_", " "): value for key, value in known.items()}
+    return lambda texts: [table.get(text, text.upper()) for text in texts]
+
+
+WORDS = st.sampled_from(
+    ["die", "Datei", "öffnen", "z. B.", "Ende.", "neu!", "%s", "{0}", "%(name)s", "${x}", "{{y}}", "%1$d", "1 < 2",
+     "5 %", "&", "a&b", "\n", "  ", "\\n", "https://a.de/b?c=1&d", "me@x.de", "\u00a0", "„Zitat“", "你好。"]
+)  # fmt: skip
+PLAIN = st.lists(WORDS, max_size=8).map(" ".join)
+ESCAPED = PLAIN.map(lambda text: text.replace("&", "&amp;").replace("<", "&lt;"))
+
+
+def xml_with(text, tags=("g", "b", "mrk")):
+    def extend(inner):
+        return st.lists(inner, max_size=4).map("".join) | st.tuples(st.sampled_from(tags), inner).map(
+            lambda pair: f'<{pair[0]} id="1">{pair[1]}</{pair[0]}>'
+        )
+
+    single = st.sampled_from(
+        ['<x id="5"/>', '<x id="6"></x>', "<!-- c -->", "&lt;b&gt;", "&lt;/b&gt;", "<![CDATA[a & b]]>"]
+    )
+    return st.recursive(text | single, extend, max_leaves=12)
+
+
+def tags_of(text):
+    return Counter(re.findall(r"<!--.*?-->|<!\[CDATA\[|\]\]>|<[^<>]*>|&lt;/?b&gt;", text))
+
+
+def placeholders_of(text):
+    return Counter(re.findall(r"%s|\{0\}|%\(name\)s|\$\{x\}|\{\{y\}\}|%1\$d|\\n|https://\S*?1&d|me@x\.de", text))
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+@settings(max_examples=60, deadline=None)
+@given(text=xml_with(ESCAPED))
+def test_xml_keeps_every_tag_and_stays_well_formed(name, text):
+    (result,) = translate_marked([text], each(name), "xml", language="de")
+    assert tags_of(result) == tags_of(text)
+    translate_marked([result], each("identity"), "xml")  # raises if it is not well-formed
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+@settings(max_examples=60, deadline=None)
+@given(text=PLAIN)
+def test_text_keeps_every_placeholder_and_the_space_around(name, text):
+    (result,) = translate_marked([text], each(name), "text", language="de")
+    assert placeholders_of(result) == placeholders_of(text)
+    assert result[: len(result) - len(result.lstrip())] == text[: len(text) - len(text.lstrip())]
+    assert result[len(result.rstrip()) :] == text[len(text.rstrip()) :]
+    assert re.findall(r"\n", result) == re.findall(r"\n", text)
+
+
+class TagCounter(HTMLParser):
+    """Another reader's view of the tags."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags = Counter()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags[tag, str(attributes)] += 1
+
+    def handle_endtag(self, tag):
+        self.tags[f"/{tag}"] += 1
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+@settings(max_examples=40, deadline=None)
+@given(text=xml_with(ESCAPED, ("p", "b", "span", "li", "code")))
+def test_html_keeps_every_tag(name, text):
+    text = text.replace("<![CDATA[", "").replace("]]>", "")
+    (result,) = translate_marked([text], each(name), "html", language="de")
+    assert TagCounter(result).tags == TagCounter(text).tags
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(alphabet="<>/ab =\"'&;!-[]?x\n", max_size=60))
+def test_html_however_broken_comes_through(text):
+    (result,) = translate_marked([text], each("identity"), "html", language="de")
+    letters = [Counter(re.sub(r"\s+", "", html.unescape(each))) for each in (text, result)]
+    assert letters[0] == letters[1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=xml_with(PLAIN.map(lambda text: text.replace("&", "&amp;").replace("<", "&lt;"))))
+def test_an_identical_translation_leaves_simple_text_as_it_is(text):
+    squeezed = re.sub(r"[ \u00a0]+", " ", text)
+    (result,) = translate_marked([squeezed], each("identity"), "xml", language="de")
+    assert tags_of(result) == tags_of(squeezed)
+    assert re.sub(r"<[^<>]*>|\s", "", result) == re.sub(r"<[^<>]*>|\s", "", squeezed)
+
+
+def test_a_pair_goes_where_its_words_went():
+    translate = answers(
+        **{
+            "Klicken Sie auf Datei, um die Tabelle zu öffnen.": "To open the spreadsheet, click File.",
+            "Datei": "File.",
+            "Tabelle": "Spreadsheet",
+        }
+    )
+    text = 'Klicken Sie auf <g id="1">Datei</g>, um die <b>Tabelle</b> zu öffnen.'
+    expected = 'To open the <b>spreadsheet</b>, click <g id="1">File</g>.'
+    assert translate_with_ways([text], translate, "xml", language="de") == [Marked(expected, "whole")]
+
+
+def test_nested_pairs_stay_nested_and_inflected_words_are_found():
+    translate = answers(
+        **{
+            "Die neuen Tabellen sind gesperrt.": "The new tables are locked.",
+            "neuen Tabellen": "new table",
+            "Tabellen": "Tables",
+        }
+    )
+    (result,) = translate_marked(["Die <i>neuen <b>Tabellen</b></i> sind gesperrt."], translate, "xml", language="de")
+    assert result == "The <i>new <b>tables</b></i> are locked."
+
+
+def test_a_fragment_that_says_more_than_the_sentence_is_found():
+    translate = answers(
+        **{"Wählen Sie Datei - Öffnen zum Öffnen.": "Choose File - Open to open.", "Datei - Öffnen": "File - Open file"}
+    )
+    (result,) = translate_marked(["Wählen Sie <b>Datei - Öffnen</b> zum Öffnen."], translate, "xml", language="de")
+    assert result == "Choose <b>File - Open</b> to open."
+
+
+def test_a_single_tag_follows_the_words_beside_it_and_keeps_its_spaces():
+    translate = answers(
+        **{
+            "Die Datei wurde heute gelöscht.": "The file was deleted today.",
+            "Die Datei": "The file",
+            "wurde heute gelöscht.": "x",
+        }
+    )
+    (result,) = translate_marked(['Die Datei <x id="5"></x> wurde heute gelöscht.'], translate, "xml", language="de")
+    assert result == 'The file <x id="5"></x> was deleted today.'
+
+
+def test_a_span_that_is_not_found_stands_in_proportion():
+    translate = answers(**{"Sie gehen nach Hause.": "You leave.", "nach Hause": "home"})
+    (result,) = translate_with_ways(["Sie gehen <b>nach Hause</b>."], translate, "xml", language="de")
+    assert (result.text, result.way) == ("You <b>leave</b>.", "whole")
+
+
+def test_the_same_word_twice_is_told_apart_by_its_place():
+    (result,) = translate_marked(["Haus und <b>Haus</b> und Haus"], each("upper"), "xml", language="de")
+    assert result == "HAUS UND <b>HAUS</b> UND HAUS"
+
+
+def test_placeholders_stay_in_the_sentence_if_they_are_copied():
+    (kept,) = translate_with_ways(["%s von {0}"], lambda texts: [text.replace("von", "of") for text in texts])
+    assert (kept.text, kept.way) == ("%s of {0}", "whole")
+    (lost,) = translate_with_ways(["%s von {0} hier"], lambda texts: [re.sub(r"[%{].", "", t).upper() for t in texts])
+    assert (lost.text, lost.way) == ("%s VON {0} HIER", "pieces")
+
+
+def test_messages_and_accelerators_of_software_are_kept():
+    icu = "{n, plural, one {# Datei} other {# Dateien}} gefunden"
+    assert translate_marked([icu], each("upper")) == ["{n, plural, one {# Datei} other {# Dateien}} GEFUNDEN"]
+    labels = ["&Datei", "D&atei öffnen", "~Ansicht", "_Bearbeiten", "R&D und Q&A", "a_b"]
+    assert translate_marked(labels, each("upper")) == [
+        "&DATEI",
+        "&DATEI ÖFFNEN",
+        "~ANSICHT",
+        "_BEARBEITEN",
+        "R&D UND Q&A",
+        "A_B",
+    ]
+
+
+def test_html_leaves_alone_what_is_not_for_readers():
+    page = (
+        "<!DOCTYPE html><head><title>Titel &amp; mehr</title><style>p > b {}</style></head><p>Eins<br>zwei"
+        '<script>if (a < b) "</p>"</script><span translate="no">Fest</span> und <i class="x notranslate">so</i> drei'
+        "<p>Offen <code>rm -rf</code> &nbsp; <!-- Notiz --> Ende<img src='a>b'></div>"
+    )
+    (result,) = translate_marked([page], each("upper"), "html", language="de")
+    assert result == (
+        "<!DOCTYPE html><head><title>TITEL &amp; MEHR</title><style>p > b {}</style></head><p>EINS<br>ZWEI"
+        '<script>if (a < b) "</p>"</script><span translate="no">Fest</span> UND <i class="x notranslate">so</i> DREI'
+        "<p>OFFEN <code>rm -rf</code> &nbsp; <!-- Notiz --> ENDE<img src='a>b'></div>"
+    )
+
+
+def test_text_that_a_model_invents_cannot_become_a_tag():
+    assert translate_marked(["Kleiner"], lambda texts: ["1 < 2 & <script>"], "html") != ["1 < 2 & <script>"]
+    (result,) = translate_marked(["Kleiner"], lambda texts: ["1 < 2 & 3"], "html")
+    assert result == "1 &lt; 2 &amp; 3"
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [("<g>Datei", "mismatched"), ("a < b", "not well-formed"), ("a & b", "not well-formed"), ("</x>", "mismatched"),
+     ("&nbsp;", "undefined"), ("\x00", "not well-formed"), ("<x a=1/>", "not well-formed"),
+     ('<!DOCTYPE r [<!ENTITY a "b">]><r>&a;</r>', "declares the XML entity")],
+)  # fmt: skip
+def test_broken_xml_is_a_clear_error(broken, why):
+    with pytest.raises(MarkupError, match=why):
+        translate_marked([broken], each("identity"), "xml")
+
+
+def test_elements_can_be_ignored_and_split_at():
+    rules = rules_for("xml", ignored=["n"], splitting=["s"])
+    assert translate_marked(["<s>ein</s><n>zwei</n>drei"], each("upper"), rules) == ["<s>EIN</s><n>zwei</n>DREI"]
+    with pytest.raises(SettingError, match="no kind of markup"):
+        rules_for("rtf")
+    assert rules_for("xml") == XML
+
+
+def test_there_are_at_most_two_calls():
+    calls = []
+
+    def translate(texts):
+        calls.append(len(texts))
+        return [text.upper() for text in texts]
+
+    translate_marked(["Ein <b>Wort</b> %s. Noch eins."] * 50 + ["Ganz %d anders"], translate, "xml", language="de")
+    assert calls[0] == 4
+    assert len(calls) == 2
+
+
+HOSTILE = {
+    "deep": ("xml", "<b>" * 10_000 + "tief" + "</b>" * 10_000),
+    "deep with words": ("xml", "a <b>" * 2_500 + "tief" + "</b>" * 2_500),
+    "many": ("xml", 'wort <x id="1"/> ' * 7_500),
+    "line": ("text", "wort " * 200_000),
+    "letters": ("text", "a" * 1_000_000),
+    "percent": ("text", "%" * 75_000),
+    "braces": ("text", "{a, plural, " * 7_500),
+    "open comments": ("html", "<!-- " * 25_000),
+    "open quotes": ("html", "<a \"'" * 25_000),
+    "open tags": ("html", "<a " * 25_000),
+    "stray ends": ("html", "<i>" * 7_500 + "</b>" * 7_500 + "</i>" * 10),
+    "loose ends": ("text", "".join(f"<a{n}>" for n in range(5_000)) + "</b> x" * 5_000),
+    "scripts": ("html", "<script>" * 7_500),
+    "entities": ("html", "&amp;" * 25_000 + "&" * 25_000 + " Wort. Satz. " * 5000),
+    "at signs": ("text", "a.a@" * 25_000),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_takes_linear_time(name):
+    kind, text = HOSTILE[name]
+    begun = time.process_time()
+    (result,) = translate_marked([text], each("upper"), kind, language="de")
+    assert time.process_time() - begun < 5
+    assert len(result) >= len(text) * 0.9
+
+
+def test_long_text_keeps_its_white_space_byte_for_byte():
+    text = "  Das ist z. B. ein Test.  Herr Dr. Müller kam am 3. Mai.\r\n\r\n\tNeuer Absatz!\n\n Ende \u00a0\n"
+    asked = []
+
+    def translate(texts):
+        asked.extend(texts)
+        return [text.upper() for text in texts]
+
+    assert translate_long([text, "", " \n"], translate, language="de") == [text.upper(), "", " \n"]
+    assert asked == ["Das ist z. B. ein Test.", "Herr Dr. Müller kam am 3. Mai.", "Neuer Absatz!", "Ende"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text() | PLAIN, is_newline_break=st.booleans())
+def test_sentences_joined_are_the_text(text, is_newline_break):
+    assert "".join(split_sentences(text, "de-DE", is_newline_break=is_newline_break)) == text
+    assert translate_long([text], each("identity"), language="de") == [text]
