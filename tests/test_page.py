@@ -70,7 +70,7 @@ def word(page, text: str):
 
 
 def add(server: httpx.Client, **unit: str) -> None:
-    assert server.post("/v1/stores/client/units", json={"units": [unit]}).status_code == 200
+    assert server.post("/v1/stores/client/units", json={"units": [unit]}).json()["added"] == 1
 
 
 def test_base_and_adaptive_stand_side_by_side_with_what_the_memory_changed(page):
@@ -299,9 +299,12 @@ def contrast(page, place: str) -> float:
             return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
         };
         const grounds = [];
-        for (let each = element; each; each = each.parentElement) grounds.unshift(getComputedStyle(each).backgroundColor);
+        for (let each = element; each; each = each.parentElement) {
+            grounds.unshift(getComputedStyle(each).backgroundColor);
+        }
         const light = (rgb) => {
-            const [r, g, b] = rgb.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+            const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+            const [r, g, b] = rgb.map((v) => linear(v / 255));
             return 0.2126 * r + 0.7152 * g + 0.0722 * b;
         };
         const [a, b] = [light(over(grounds)), light(over([...grounds, getComputedStyle(element).color]))];
@@ -327,26 +330,32 @@ def test_a_narrow_window_needs_no_sideways_scrolling(page):
 
 
 def test_markup_in_texts_and_segments_is_shown_and_not_run(page, server):
-    harm = "<script>window.harmed = 1</script><img src=x onerror='window.harmed = 1'>"
+    harms = ("<script>h=1</script>", "<img src=x onerror=h=1>")
     source = "heute löscht die farbe die neue drucker ."
-    add(server, source=source, target=f"today the color deletes the new printer . {harm}", origin=f"<b>{harm}</b>")
-    translate(page, f"{source} {harm}")
+    for harm in harms:
+        add(server, source=source, target=f"today the color {harm}", origin=f"<b>{harm}</b>")
+    translate(page, f"{source} {''.join(harms)}")
     translate(page, source)
     word(page, "color").click()
-    row = page.locator(".evidence tbody tr", has_text="<script>").first
-    expect(row).to_contain_text(harm)
-    expect(row.locator(".origin")).to_contain_text("<b><script>")
+    for harm in harms:
+        row = page.locator(".evidence tbody tr", has_text=harm).first
+        expect(row.locator("td").nth(1)).to_have_text(f"today the color {harm}")
+        expect(row.locator(".origin")).to_have_text(f"<b>{harm}</b>")
     page.click("#tab-memory")
-    expect(page.locator("#memory")).to_contain_text("<img src=x")
+    for harm in harms:
+        expect(page.locator("#memory")).to_contain_text(f"<b>{harm}</b>")
     assert page.locator("main script, main img, main b").count() == 0
-    assert page.evaluate("window.harmed") is None
-    assert (
-        page.evaluate(
-            "(() => { try { document.body.innerHTML = '<p>x'; return 'run'; } catch { return 'refused'; } })()"
-        )
-        == "refused"
-    )
-    assert server.delete("/v1/stores/client/units", params={"source": source}).json()["units"] == 1
+    assert page.evaluate("window.h") is None
+    assert server.delete("/v1/stores/client/units", params={"source": source}).json()["units"] == 2
+
+
+def test_the_browser_refuses_to_read_any_string_as_markup(browser, server):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(str(server.base_url))
+    with pytest.raises(playwright.Error, match="TrustedHTML"):
+        page.evaluate("document.body.innerHTML = '<p>x'")
+    context.close()
 
 
 def test_characters_beyond_the_basic_plane_do_not_shift_the_words(page, server):
