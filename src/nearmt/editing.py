@@ -13,11 +13,12 @@ from nearmt.housekeeping import sweep_all
 from nearmt.intake import Intake, Known, Pending
 from nearmt.progress import Progress, silent
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Manifest, SegmentData, Snapshot, append_segment, units_matching, write_lock
+from nearmt.store import Manifest, SegmentData, Snapshot, append_segment, date_of, units_matching, write_lock
 
 _PATIENCE = 30.0  # seconds to wait for another writer
 _PAIRS_A_COMMIT = 256  # the lock is held for so many at a time, so that others get their turn
 _BATCH_TOKENS = 4096
+_MAX_TOLD = 1000  # removed units that are told one by one
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,10 @@ class Removed:
 
     units: int
     sentences: int
+    pairs: tuple[SentencePair, ...] = field(default=(), repr=False, compare=False)  # to add again; none if too many
 
     def as_dict(self) -> dict[str, int]:
-        return asdict(self)
+        return {"units": self.units, "sentences": self.sentences}
 
 
 class Editor:
@@ -89,20 +91,35 @@ class Editor:
             self._known = Known(Snapshot(self.folder, manifest))
         return manifest
 
-    def remove(self, *, unit_id: str | None = None, origin: str | None = None, source: str | None = None) -> Removed:
+    def remove(
+        self,
+        *,
+        unit_id: str | None = None,
+        origin: str | None = None,
+        source: str | None = None,
+        target: str | None = None,
+    ) -> Removed:
         """Remove the units that fit all that is given. A sentence goes when its last unit does."""
-        if unit_id is None and origin is None and source is None:
-            raise SettingError("say what to remove: a unit id, an origin or a source text")
+        if unit_id is None and origin is None and source is None and target is None:
+            raise SettingError("say what to remove: a unit id, an origin, a source text or a target text")
         with write_lock(self.folder, wait=_PATIENCE):
             self._known = None
             manifest = Manifest.load(self.folder)
             sweep_all(self.folder, manifest)
             before = Snapshot(self.folder, manifest)
-            gone = units_matching(before, unit_id=unit_id, origin=origin, source=source)
+            gone = units_matching(before, unit_id=unit_id, origin=origin, source=source, target=target)
             if not len(gone):
                 return Removed(0, 0)
             data = SegmentData.without_entries(manifest.width, removed_units=gone.tolist())
             manifest = append_segment(self.folder, manifest, data).changed()
             manifest.save(self.folder)
             after = Snapshot(self.folder, manifest)
-            return Removed(len(gone), int(before.live_sentences.sum() - after.live_sentences.sum()))
+            told = tuple(_pair(before, number) for number in gone.tolist()) if len(gone) <= _MAX_TOLD else ()
+            return Removed(len(gone), int(before.live_sentences.sum() - after.live_sentences.sum()), told)
+
+
+def _pair(snapshot: Snapshot, number: int) -> SentencePair:
+    """A unit as it would have to come in to be the same again: also with the date that it came to have."""
+    unit = snapshot.unit(number)
+    text = snapshot.text(unit.sentence_id)
+    return SentencePair(text.source, text.target, unit.unit_id, unit.origin, unit.changed_at or date_of(unit.time))

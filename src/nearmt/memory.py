@@ -92,11 +92,21 @@ class Store:
         added = self._editor.add(given, self._load(manifest, model, offline), progress)
         return replace(added, dropped=loaded.dropped)
 
-    def remove(self, *, unit_id: str | None = None, origin: str | None = None, source: str | None = None) -> Removed:
+    def remove(
+        self,
+        *,
+        unit_id: str | None = None,
+        origin: str | None = None,
+        source: str | None = None,
+        target: str | None = None,
+    ) -> Removed:
         """Remove the units that fit all that is given; no later translation uses them."""
         self.snapshot()
         return self._editor.remove(
-            unit_id=unit_id, origin=origin, source=normalise_space(source) if source is not None else None
+            unit_id=unit_id,
+            origin=origin,
+            source=normalise_space(source) if source is not None else None,
+            target=normalise_space(target) if target is not None else None,
         )
 
     def compact(self, progress: Progress = silent) -> Compacted:

@@ -63,6 +63,7 @@ def remove(
     unit: Annotated[str | None, typer.Option("--unit", help="The unit with this id.")] = None,
     origin: Annotated[str | None, typer.Option("--origin", help="All that comes from there.")] = None,
     source_text: Annotated[str | None, typer.Option("--source-text", help="Pairs with this source.")] = None,
+    target_text: Annotated[str | None, typer.Option("--target-text", help="Pairs with this target.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove units from a store; with several options, those that fit all of them.
@@ -72,7 +73,7 @@ def remove(
     from nearmt.memory import Store
 
     opened = Store(store)
-    removed = opened.remove(unit_id=unit, origin=origin, source=source_text)
+    removed = opened.remove(unit_id=unit, origin=origin, source=source_text, target=target_text)
     if as_json:
         print_json(removed.as_dict())
     else:

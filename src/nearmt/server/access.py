@@ -36,7 +36,7 @@ class Gatekeeper:
         """The caller, if it may act in this role, and not too often."""
         caller = self._identify(key, address)
         self._count(caller)
-        if not self._may(caller, role):
+        if not self.may(caller, role):
             if caller.role is None:
                 raise ApiError(401, "key_needed", f"this needs a key with the role {role.name.lower()}: {_EXAMPLE}")
             raise ApiError(
@@ -61,7 +61,8 @@ class Gatekeeper:
             raise ApiError(403, "wrong_key", "this key is not known here")
         return Caller(found.name, found.role, found.stores)
 
-    def _may(self, caller: Caller, role: Role) -> bool:
+    def may(self, caller: Caller, role: Role) -> bool:
+        """Whether a caller may act in this role."""
         if caller.role is not None:
             return caller.role >= role
         settings = self._settings

@@ -18,6 +18,7 @@ from nearmt.server import (
     apertium,
     deepl_memories,
     deepl_translate,
+    front,
     libretranslate,
     native_status,
     native_stores,
@@ -75,7 +76,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app.state.context = context
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     for part in (native_translate, native_stores, native_status, libretranslate, apertium, deepl_translate,
-                 deepl_memories, translated_files):  # fmt: skip
+                 deepl_memories, translated_files, front):  # fmt: skip
         app.include_router(part.router)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)

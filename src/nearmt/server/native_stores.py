@@ -50,10 +50,11 @@ def list_stores(request: Request) -> dict[str, Any]:
     caller = context.admit(request, Role.TRANSLATE)
     usual = (list(caller.stores) or context.shelf.names)[0]
     return {
+        "may_edit": context.gatekeeper.may(caller, Role.EDIT),
         "stores": [
             {**_described(facts, usual), **asdict(context.shelf.counts(facts.name))}
             for facts in context.chooser.facts(caller)
-        ]
+        ],
     }
 
 
@@ -136,27 +137,35 @@ async def remove_units(
     unit_id: Annotated[str | None, Query(min_length=1, max_length=1000)] = None,
     origin: Annotated[str | None, Query(min_length=1, max_length=1000)] = None,
     source: Annotated[str | None, Query(min_length=1, max_length=50_000, description="the source text")] = None,
+    target: Annotated[str | None, Query(min_length=1, max_length=50_000, description="the target text")] = None,
 ) -> dict[str, Any]:
     context, _ = _editable(request, name)
-    if unit_id is None and origin is None and source is None:
-        raise ApiError(400, "bad_request", "say what to remove: unit_id, origin or source")
-    for what, text in (("unit_id", unit_id), ("origin", origin), ("source", source)):
+    given = {"unit_id": unit_id, "origin": origin, "source": source, "target": target}
+    if not any(given.values()):
+        raise ApiError(400, "bad_request", "say what to remove: unit_id, origin, source or target")
+    for what, text in given.items():
         refuse_bad_text(text or "", what)
-    return await remove_from(context, name, unit_id=unit_id, origin=origin, source=source)
+    return await remove_from(context, name, **given)
 
 
 async def remove_from(
-    context: Context, name: str, *, unit_id: str | None = None, origin: str | None = None, source: str | None = None
+    context: Context,
+    name: str,
+    *,
+    unit_id: str | None = None,
+    origin: str | None = None,
+    source: str | None = None,
+    target: str | None = None,
 ) -> dict[str, Any]:
     """Remove from a store in its own thread."""
     try:
         removed = await asyncio.get_running_loop().run_in_executor(
             context.shelf.writer(name),
-            lambda: context.shelf.remove(name, unit_id=unit_id, origin=origin, source=source),
+            lambda: context.shelf.remove(name, unit_id=unit_id, origin=origin, source=source, target=target),
         )
     except NearMTError as error:
         raise context.desk.without_paths(error) from None
-    return removed.as_dict()
+    return {**removed.as_dict(), "removed": [asdict(pair) for pair in removed.pairs]}
 
 
 @router.post(

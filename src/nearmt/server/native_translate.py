@@ -1,5 +1,6 @@
 """POST /v1/translate."""
 
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -62,6 +63,7 @@ async def translate(request: Request, body: TranslateBody) -> dict[str, Any]:
                 "text": result.text,
                 "score": result.score,
                 "alternatives": [{"text": text, "score": score} for text, score in result.alternatives],
+                "sentences": [asdict(sentence) for sentence in result.sentences],
                 "tokens": result.tokens,
             }
             for result in results

@@ -97,12 +97,19 @@ class TokenReply(Reply):
     neighbors: list[NeighborReply] = Field(description="nearest first")
 
 
+class SentenceReply(Reply):
+    source: str
+    start: int = Field(description="where its translation stands in the text, in characters")
+    end: int
+
+
 class TranslationReply(Reply):
     text: str
     score: float | None = Field(
         description="mean over the sentences of log-probability / length^penalty; null for html and xml"
     )
     alternatives: list[AlternativeReply] = Field(description="the next best, with n_best above 1")
+    sentences: list[SentenceReply] = Field(description="plain text as it was cut up to be translated, in order")
     tokens: list[TokenReply] | None = Field(default=None, description="the evidence, if it was asked for")
 
 
@@ -130,6 +137,7 @@ class StoreReply(Reply):
 
 
 class StoresReply(Reply):
+    may_edit: bool = Field(description="whether the caller may change them")
     stores: list[StoreReply]
 
 
@@ -175,9 +183,18 @@ class AddedReply(Reply):
     dropped: dict[str, int] = Field(description="left out for other reasons")
 
 
+class RemovedUnit(Reply):
+    source: str
+    target: str
+    unit_id: str | None
+    origin: str | None
+    changed_at: str | None
+
+
 class RemovedReply(Reply):
     units: int
     sentences: int = Field(description="that no unit is left of")
+    removed: list[RemovedUnit] = Field(description="what it was, to add it again; empty if more than 1000 units")
 
 
 class JobReply(Reply):

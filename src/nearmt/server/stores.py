@@ -211,9 +211,11 @@ class Shelf:
         """Add or correct units; when it returns they are on disk and used by the next translation."""
         return self._stores[name].add(list(pairs))
 
-    def remove(self, name: str, *, unit_id: str | None, origin: str | None, source: str | None) -> Removed:
+    def remove(
+        self, name: str, *, unit_id: str | None, origin: str | None, source: str | None, target: str | None = None
+    ) -> Removed:
         """Remove units; when it returns they are used no more."""
-        return self._stores[name].remove(unit_id=unit_id, origin=origin, source=source)
+        return self._stores[name].remove(unit_id=unit_id, origin=origin, source=source, target=target)
 
     def without_paths(self, sentence: str) -> str:
         """An error's sentence with the stores' names in place of their folders on the server's disk."""

@@ -27,12 +27,12 @@ class Plan:
         """The text with its sentences replaced."""
         return "".join(self._pieces(translations))
 
-    def starts(self, translations: Sequence[str]) -> list[int]:
-        """Where each translated sentence begins in the filled text."""
-        found, at = [0] * len(self.sentences), 0
+    def spans(self, translations: Sequence[str]) -> list[tuple[int, int]]:
+        """Where each translated sentence stands in the filled text."""
+        found, at = [(0, 0)] * len(self.sentences), 0
         for part, piece in zip(self.parts, self._pieces(translations), strict=True):
             if isinstance(part, int):
-                found[part] = at
+                found[part] = (at, at + len(piece))
             at += len(piece)
         return found
 

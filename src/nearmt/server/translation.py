@@ -34,11 +34,21 @@ class BlockingTranslate(Protocol):
 
 
 @dataclass(frozen=True)
+class Sentence:
+    """A sentence of a text, and where its translation stands in the translated one."""
+
+    source: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Translated:
     """One translated text."""
 
     text: str
     score: float | None  # not known of texts with tags, which are put together from pieces
+    sentences: tuple[Sentence, ...] = ()  # of plain text alone
     alternatives: tuple[tuple[str, float | None], ...] = ()
     tokens: tuple[dict[str, Any], ...] | None = None
 
@@ -137,7 +147,8 @@ class TranslationDesk:
 
         best, *others = await self.in_thread(work)
         return [
-            Translated(text, None, tuple((other[number], None) for other in others)) for number, text in enumerate(best)
+            Translated(text, None, alternatives=tuple((other[number], None) for other in others))
+            for number, text in enumerate(best)
         ]
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
@@ -228,11 +239,13 @@ def _put_together(plan: Plan, decoded: Sequence[Decoded], wants_evidence: bool) 
         mean = sum(score for _, score in chosen) / len(chosen)
         alternatives.append((plan.fill([text for text, _ in chosen]), mean))
     tokens: tuple[dict[str, Any], ...] | None = None
+    spans = plan.spans(best)
     if wants_evidence:
-        moved = zip(plan.starts(best), decoded, strict=True)
+        moved = zip((start for start, _ in spans), decoded, strict=True)
         tokens = tuple(
             {**token, "start": token["start"] + start, "end": token["end"] + start}
             for start, sentence in moved
             for token in sentence.tokens or ()
         )
-    return Translated(plan.fill(best), score, tuple(alternatives), tokens)
+    sentences = tuple(Sentence(source, *span) for source, span in zip(plan.sentences, spans, strict=True))
+    return Translated(plan.fill(best), score, sentences, tuple(alternatives), tokens)

@@ -23,7 +23,7 @@ from nearmt.store.lookup import SortedColumn, TextLookup, units_matching
 from nearmt.store.manifest import BuildProgress, Languages, Manifest, now
 from nearmt.store.salvage import Salvaged, salvage
 from nearmt.store.snapshot import Snapshot, opened_anew
-from nearmt.store.units import Unit
+from nearmt.store.units import Unit, date_of
 from nearmt.store.verify import Findings, Report, inspect, verify
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "append_segment",
     "build_lock",
     "compaction_lock",
+    "date_of",
     "fsync_folder",
     "identity_hash",
     "inspect",

@@ -55,7 +55,12 @@ class TextLookup:
 
 
 def units_matching(
-    snapshot: Snapshot, *, unit_id: str | None = None, origin: str | None = None, source: str | None = None
+    snapshot: Snapshot,
+    *,
+    unit_id: str | None = None,
+    origin: str | None = None,
+    source: str | None = None,
+    target: str | None = None,
 ) -> np.ndarray:
     """The numbers of the units that are there and fit all that is given."""
     mask = snapshot.live_units.copy()
@@ -63,7 +68,8 @@ def units_matching(
         mask &= snapshot.units["unit_hash"] == np.uint64(name_hash(unit_id))
     if origin is not None:
         mask &= snapshot.units["origin_hash"] == np.uint64(name_hash(origin))
-    if source is not None:
-        with_source = np.flatnonzero(snapshot.sentences["source_hash"] == np.uint64(text_hash(source)))
-        mask &= np.isin(snapshot.units["sentence"], with_source)
+    for column, text in (("source_hash", source), ("target_hash", target)):
+        if text is not None:
+            with_text = np.flatnonzero(snapshot.sentences[column] == np.uint64(text_hash(text)))
+            mask &= np.isin(snapshot.units["sentence"], with_text)
     return np.flatnonzero(mask)

@@ -1,0 +1,131 @@
+// The store: what it holds, where that comes from, what was learned from it, and how it is.
+
+import { showStore } from "./api.js";
+import { barList, lying } from "./charts.js";
+import { byId, count, date, make, percent } from "./dom.js";
+import { languageName, report, session } from "./session.js";
+
+const SHOWN = 12;
+
+export async function showMemory() {
+  const box = byId("memory");
+  if (!session.name) return;
+  box.setAttribute("aria-busy", "true");
+  try {
+    const found = await showStore(session.name);
+    box.replaceChildren(summary(found), make("div", { class: "halves" }, originsCard(found), learnedCard(found)), healthCard(found));
+  } catch (error) {
+    report(error);
+  } finally {
+    box.setAttribute("aria-busy", "false");
+  }
+}
+
+function summary(found) {
+  const { source, target } = found.languages;
+  const tiles = [
+    ["Sentences", count(found.sentences)],
+    ["Tokens to find", count(found.entries)],
+    ["Languages", source && target ? `${languageName(source)} → ${languageName(target)}` : "—"],
+    ["Model", found.model, found.engine],
+    ["Last changed", date(found.changed_at), `version ${count(found.version)}`],
+  ];
+  return make(
+    "div",
+    { class: "card" },
+    make("h2", {}, found.name),
+    make(
+      "dl",
+      { class: "tiles" },
+      tiles.map(([name, value, more]) => make("div", {}, make("dt", {}, name), make("dd", {}, value, more ? make("small", {}, more) : null))),
+    ),
+  );
+}
+
+function originsCard(found) {
+  const most = Math.max(1, ...found.origins.map((origin) => origin.units));
+  const rows = found.origins.slice(0, SHOWN).map((origin) =>
+    make(
+      "tr",
+      {},
+      make("th", { scope: "row", class: "origin" }, origin.name ?? "—"),
+      make("td", { class: "number weight" }, count(origin.units), lying(origin.units / most)),
+      make("td", { class: "number" }, date(origin.last_date)),
+    ),
+  );
+  const head = [["Origin", null], ["Units", "number"], ["Last change", "number"]];
+  return make(
+    "div",
+    { class: "card" },
+    make("h2", {}, "Where it comes from"),
+    make(
+      "table",
+      { class: "slim" },
+      make("thead", {}, make("tr", {}, head.map(([name, kind]) => make("th", { scope: "col", class: kind }, name)))),
+      make("tbody", {}, rows),
+    ),
+    found.origins.length > SHOWN ? make("p", { class: "hint" }, `and ${count(found.origins.length - SHOWN)} more`) : null,
+  );
+}
+
+function learnedCard(found) {
+  const learned = found.adaptation;
+  if (!learned) {
+    return make("div", { class: "card" }, make("h2", {}, "What was learned"), make("p", {}, "Nothing yet: run nearmt train on this store."));
+  }
+  const { metak, vanilla, uniform, held_out: held } = learned;
+  const settings = [
+    ["Adaptive", `K ≤ ${metak.max_k}`, `T = ${number(metak.temperature)}`],
+    ["Vanilla", `K = ${vanilla.k}`, `T = ${number(vanilla.temperature)}, memory’s share ${percent(vanilla.knn_share)}`],
+    ["Uniform", `K ≤ ${uniform.max_k}`, `T = ${number(uniform.temperature)}`],
+  ];
+  const losses = ["base", "uniform", "vanilla", "adaptive"]
+    .map((name) => ({ name: name.charAt(0).toUpperCase() + name.slice(1), value: held?.[`${name}_loss`] }))
+    .filter((loss) => typeof loss.value === "number");
+  const recall = found.index?.recall;
+  return make(
+    "div",
+    { class: "card" },
+    make("h2", {}, "What was learned"),
+    make("table", { class: "slim" }, make("tbody", {}, settings.map(([name, ...rest]) => make("tr", {}, make("th", { scope: "row" }, name), rest.map((value) => make("td", {}, value)))))),
+    losses.length
+      ? make(
+          "figure",
+          {},
+          make("figcaption", {}, make("strong", {}, "Loss on held-out text"), make("span", { class: "hint" }, ` lower is better; ${count(held.sentences)} sentences`)),
+          barList(losses, { marked: "Adaptive", format: (value) => value.toFixed(2), most: Math.max(...losses.map((loss) => loss.value)) }),
+        )
+      : null,
+    make("p", { class: "hint" }, searchTold(found.index, recall)),
+  );
+}
+
+const number = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))) : "—");
+
+function searchTold(index, recall) {
+  if (!index || index.factory === "Flat") return "Search is exact: every neighbour is found.";
+  if (typeof recall?.recall !== "number") return `Index ${index.factory}; its recall was not measured.`;
+  return `Index ${index.factory} finds ${percent(recall.recall)} of the ${recall.k} nearest neighbours (recall) and ${percent(recall.mass)} of their weight.`;
+}
+
+function healthCard(found) {
+  const health = found.health;
+  const due = [
+    ...health.compaction_due.map((reason) => `Compaction is due: ${reason} (nearmt compact).`),
+    ...(health.training_due ? ["Training is due: the memory has changed much since (nearmt train)."] : []),
+  ];
+  const facts = [
+    ["Removed, still in the files", percent(health.removed_share)],
+    ["Not in the index yet", percent(health.new_share)],
+    ["Changed since training", health.changed_since_training === null ? "—" : percent(health.changed_since_training)],
+  ];
+  const dropped = Object.entries(found.dropped);
+  return make(
+    "div",
+    { class: "card" },
+    make("h2", {}, "Health ", make("span", { class: due.length ? "tag tag-due" : "tag" }, due.length ? "something is due" : "✓ good")),
+    make("dl", { class: "tiles" }, facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
+    due.map((sentence) => make("p", {}, sentence)),
+    dropped.length ? make("p", { class: "hint" }, `Left out when it was built: ${dropped.map(([reason, many]) => `${count(many)} ${reason}`).join(", ")}.`) : null,
+  );
+}
