@@ -1,6 +1,6 @@
 """Kill the writers of a store at random moments and look whether anything was lost.
 
-    python tests/torture.py --kills 300
+    PYTHONPATH=examples python tests/torture.py --kills 300
 
 A process that has loaded a tiny model forks one child after another. Each changes a store (build, add, correct, remove,
 compact, train), says over a pipe which changes have returned, and is killed with SIGKILL: half of the time after a
@@ -12,18 +12,19 @@ searched rightly, a new Translator translates, and nothing is left lying about a
 import argparse
 import random
 import shutil
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "examples")]
-
 import faiss
-import toy
 import torch
+import toy
+
+from nearmt import editing
+from nearmt.memory import build
+from nearmt.seq2seq import Seq2Seq
 from torture_children import Fate, run_child
 from torture_memory import PAIRS_A_COMMIT, Change, Memory, random_change
 from torture_store import (
@@ -36,10 +37,6 @@ from torture_store import (
     settle,
     write_memory,
 )
-
-from nearmt import editing
-from nearmt.memory import build
-from nearmt.seq2seq import Seq2Seq
 
 KINDS = ("build", "add", "correct", "remove", "compact", "train")
 _FOLLOWING = 2  # changes behind the one that is meant to be killed, so that a late kill hits something too
@@ -75,9 +72,7 @@ class Torture:
         self.lengths[kind] = fate.seconds, fate.touches
 
     def _build(self, out: Path, *, resume: bool = False, force: bool = False) -> None:
-        build(
-            self.inputs, model=self.model, out=out, settings=BUILD, adaptation=ADAPTATION, resume=resume, force=force
-        )
+        build(self.inputs, model=self.model, out=out, settings=BUILD, adaptation=ADAPTATION, resume=resume, force=force)
 
     def run(self, kills: int) -> None:
         """Kill so many."""

@@ -47,9 +47,10 @@ class _Watch:
         flush = os.fsync
 
         def fsync(descriptor: int) -> None:
-            self.touch(os.readlink(f"/proc/self/fd/{descriptor}"))
+            path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+            self.touch(path)
             flush(descriptor)
-            self.touch(os.readlink(f"/proc/self/fd/{descriptor}"))
+            self.touch(path)
 
         os.fsync = fsync
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import toy
 import torch
-from torture_memory import Change, Memory
+import toy
 
 from nearmt.adaptation import AdaptationSettings
 from nearmt.builder import BuildSettings, partial_folder
@@ -19,6 +18,7 @@ from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Manifest, Snapshot, verify
 from nearmt.store.columns import columns_of
 from nearmt.translator import Translator
+from torture_memory import Change, Memory
 
 BUILD = BuildSettings(segment_entries=256, index="IVF4,PQ16x4fs", num_probes=4, max_k=4)
 ADAPTATION = AdaptationSettings(

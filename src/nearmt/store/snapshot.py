@@ -17,6 +17,7 @@ from nearmt.store.columns import (
     POSITIONS,
     PROBABILITIES,
     REMOVALS,
+    REMOVALS_FILE,
     SENTENCE,
     VALUES,
     columns_of,
@@ -45,7 +46,7 @@ class Snapshot:
         self.units = self._map("units.bin", UNIT, (counts.units,))
         self._texts = self._map("texts.jsonl", np.dtype("u1"), (counts.text_bytes,))
         self._unit_texts = self._map("units.jsonl", np.dtype("u1"), (counts.unit_bytes,))
-        self.removals = self._map("removals.int64", REMOVALS, (counts.removals,))
+        self.removals = self._map(REMOVALS_FILE, REMOVALS, (counts.removals,))
 
     @classmethod
     def open(cls, folder: str | Path) -> "Snapshot":
@@ -167,15 +168,18 @@ class Snapshot:
 
     def text(self, sentence_id: int) -> SentencePair:
         """The segment that a sentence id stands for, with the first place that it still comes from."""
-        start = int(self.sentences["text_start"][sentence_id])
-        try:
-            texts = json.loads(_line_at(self._texts, start).decode("utf-8", "surrogatepass"))
-            source, target = texts["source"], texts["target"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise self._damaged("texts.jsonl", start) from error
+        source, target = self._sides(sentence_id)
         numbers = self.unit_numbers_of(sentence_id)
         unit = self.unit(numbers[0] if numbers else int(self.sentences["first_unit"][sentence_id]))
         return SentencePair(source, target, unit.unit_id, unit.origin, unit.changed_at)
+
+    def _sides(self, sentence_id: int) -> tuple[str, str]:
+        start = int(self.sentences["text_start"][sentence_id])
+        try:
+            texts = json.loads(_line_at(self._texts, start).decode("utf-8", "surrogatepass"))
+            return texts["source"], texts["target"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._damaged("texts.jsonl", start) from error
 
     def texts(self) -> Iterator[SentencePair]:
         """All segments that count, in the order of their sentence ids."""
