@@ -47,8 +47,9 @@ class Torture:
 
     def __init__(self, folder: Path, model: Seq2Seq, seed: int) -> None:
         self.folder, self.model, self.random = folder, model, random.Random(seed)
-        self.store, self.memory = folder / "living.store", Memory()
         self.inputs = write_memory(folder)
+        self.built = Memory.of(self.inputs)
+        self.store, self.memory = folder / "living.store", self.built.copy()
         self.kills: Counter[str] = Counter()
         self.ways: Counter[str] = Counter()
         self.places: Counter[str] = Counter()
@@ -59,7 +60,6 @@ class Torture:
         """A store to begin with, the one that every killed build must equal, and how long each change takes."""
         self._unharmed("build", lambda: self._build(self.folder / "reference.store"), self.folder)
         shutil.copytree(self.folder / "reference.store", self.store)
-        self.memory.begin(self.inputs)
         for kind in KINDS[1:]:
             change = random_change(self.random, self.memory, kind)
             self._unharmed(kind, lambda change=change: perform(self.store, change, self.model), self.store)
@@ -153,7 +153,7 @@ class Torture:
                     raise SystemExit(f"{left} was left behind by a build that was done")
                 break
             self.kills["build"] += 1
-            problem = check_unfinished_build(out, self.memory if force else None)
+            problem = check_unfinished_build(out, self.built, self.memory if force else None)
             if problem:
                 raise SystemExit(f"after a build was killed at {fate.place}: {problem}\nsee {out}")
             if out.exists() and not force:

@@ -35,11 +35,11 @@ class Memory:
     def __init__(self, units: dict[Key, str] | None = None) -> None:
         self.units: dict[Key, str] = dict(units or {})
 
-    def begin(self, path: Path) -> None:
-        """With the file that a store is built from."""
-        for line in path.read_text(encoding="utf-8").splitlines():
-            pair = json.loads(line)
-            self.units[pair["origin"], pair["unit_id"], pair["source"]] = pair["target"]
+    @classmethod
+    def of(cls, path: Path) -> "Memory":
+        """What a store holds that was built from a file."""
+        pairs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return cls({(pair["origin"], pair["unit_id"], pair["source"]): pair["target"] for pair in pairs})
 
     def copy(self) -> "Memory":
         return Memory(self.units)

@@ -94,7 +94,7 @@ def settle(folder: Path) -> None:
     assert len(networks) <= 2, f"old networks pile up: {sorted(networks)}"
 
 
-def check_unfinished_build(out: Path, replaced: Memory | None) -> str | None:
+def check_unfinished_build(out: Path, built: Memory, replaced: Memory | None) -> str | None:
     """What is wrong after a build was killed: a store is there whole or not at all, and what is begun is sound."""
     partial = partial_folder(out)
     if (partial / "manifest.json").exists() and not verify(partial).is_sound:
@@ -105,9 +105,8 @@ def check_unfinished_build(out: Path, replaced: Memory | None) -> str | None:
         report = verify(out)
         if not report.is_sound:
             return f"{out} is damaged: {report.problems}"
-        is_new = not (partial / "manifest.json").exists()
-        if replaced is not None and not is_new and content_of(Snapshot.open(out)) != replaced.content():
-            return f"{out} has changed before the new one was done"
+        if content_of(Snapshot.open(out)) not in [memory.content() for memory in (built, replaced) if memory]:
+            return f"{out} is neither the old store nor the new one"
     return None
 
 

@@ -214,7 +214,7 @@ def publish(partial: Path, out: Path) -> None:
 
 
 def take_up(out: Path) -> None:
-    """Take up what a kill in the middle of `publish` left: the new store to go on with, or the old one to throw away."""
+    """Take up what a kill in the middle of `publish` left: go on with the new store, or throw the old one away."""
     ready, old = _ready_folder(out), _old_folder(out)
     with storage_errors(out):
         if is_begun(ready) and (not is_begun(out) or _made_at(ready) > _made_at(out)):
@@ -229,7 +229,7 @@ def _made_at(folder: Path) -> str:
 
 
 def _ready_folder(out: Path) -> Path:
-    """Where a finished build waits for the moment that it takes the place of an older store, which then stands there."""
+    """Where a finished build waits to take the place of an older store, which then stands there until it is gone."""
     return out.with_name(f".{out.name}.ready")
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nearmt.errors import StoreError, StoreLockedError
+from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
 from nearmt.index.faiss_index import fewest_entries
 from nearmt.indexing import IndexSettings, index_snapshot
 from nearmt.progress import Progress, silent
@@ -22,7 +22,9 @@ from nearmt.store import (
     Manifest,
     Snapshot,
     compaction_lock,
+    describe_problems,
     fsync_folder,
+    inspect,
     salvage,
     storage_errors,
     write_lock,
@@ -64,6 +66,7 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
     """Fold additions into the index and leave out what was removed. Afterwards it is in no file any more."""
     with compaction_lock(folder):
         start = Snapshot.open(folder)
+        _refuse_damaged(start)
         before = _bytes_of(folder)
         with _work_folder(folder) as work:
             copier = Copier(work, start.manifest)
@@ -163,6 +166,16 @@ def sweep_all(folder: Path, manifest: Manifest) -> None:
                 shutil.rmtree(folder / _WORK, ignore_errors=True)
         except StoreLockedError:
             pass  # it is under way
+
+
+def _refuse_damaged(snapshot: Snapshot) -> None:
+    """A copy of damaged bytes would have checksums that fit."""
+    findings = inspect(snapshot.folder, snapshot.manifest)
+    problems = describe_problems(replace(findings, files={}))
+    if problems:
+        raise StoreDamagedError(
+            f"{snapshot.folder}: {problems[0]}: run nearmt verify {snapshot.folder} --repair before compacting it"
+        )
 
 
 def _settings_for(copied: Snapshot, original: Manifest) -> IndexSettings:

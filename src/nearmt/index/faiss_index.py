@@ -13,7 +13,7 @@ import numpy as np
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.index.base import Allowed
 from nearmt.index.selection import search_parameters
-from nearmt.store import Snapshot, fsync_file, sha256_of
+from nearmt.store import Snapshot, check_file, fsync_file, sha256_of
 
 EXACT_UP_TO = 30_000
 # Fixed, so that training a large index takes no more memory than training a middling one.
@@ -145,11 +145,12 @@ def load_index(snapshot: Snapshot) -> FaissIndex:
     description = snapshot.manifest.index
     if description is None or description["factory"] == "Flat":
         return FaissIndex(_flat(snapshot, len(snapshot)), "Flat", 1)
-    (name,) = description["files"]
+    ((name, checksum),) = description["files"].items()
     path = snapshot.folder / name
+    check_file(path, checksum)  # faiss trusts what it reads, down to numbers of entries that there are not
     try:
         index = faiss.read_index(str(path))
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify") from error
     if index.ntotal != description["num_entries"] or index.d != snapshot.manifest.width:
         raise StoreDamagedError(f"{path} does not fit the store: run nearmt verify")

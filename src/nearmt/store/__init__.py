@@ -10,6 +10,7 @@ from nearmt.store.extent import Counts, Extent, Segment
 from nearmt.store.files import (
     UNFINISHED,
     build_lock,
+    check_file,
     compaction_lock,
     exchange,
     fsync_file,
@@ -26,7 +27,7 @@ from nearmt.store.manifest import BuildProgress, Languages, Manifest, now
 from nearmt.store.salvage import Rescue, salvage
 from nearmt.store.snapshot import Snapshot, opened_anew
 from nearmt.store.units import Unit
-from nearmt.store.verify import Findings, Report, inspect, verify
+from nearmt.store.verify import Findings, Report, describe_problems, inspect, verify
 
 __all__ = [
     "KEY_TYPES",
@@ -50,8 +51,10 @@ __all__ = [
     "Unit",
     "append_segment",
     "build_lock",
+    "check_file",
     "compaction_lock",
     "data_bytes",
+    "describe_problems",
     "exchange",
     "fsync_file",
     "fsync_folder",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from nearmt.errors import StoreError, StoreLockedError
+from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
 
 UNFINISHED = ".new"  # how the name of a file ends that is being written
 _CHUNK = 1 << 22
@@ -69,6 +69,16 @@ def sha256_of(path: Path, start: int = 0, length: int | None = None) -> str:
             digest.update(block)
             left -= len(block)
     return digest.hexdigest()
+
+
+def check_file(path: Path, checksum: str) -> None:
+    """Refuse a file that is not what was written."""
+    try:
+        found = sha256_of(path)
+    except OSError as error:
+        raise StoreDamagedError(f"{path} is missing or cannot be read: run nearmt verify") from error
+    if found != checksum:
+        raise StoreDamagedError(f"{path} was changed: run nearmt verify")
 
 
 @contextlib.contextmanager

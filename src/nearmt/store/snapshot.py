@@ -110,7 +110,10 @@ class Snapshot:
 
     def entry_mask(self, sentence_mask: np.ndarray) -> np.ndarray:
         """(entries,) whether an entry belongs to one of the sentences of a mask."""
-        return np.repeat(sentence_mask, self.sentence_ends - self.sentences["first_entry"])
+        counts = self.sentence_ends - self.sentences["first_entry"]
+        if len(counts) and (counts.min() < 0 or self.sentences["first_entry"][0] != 0):
+            raise self._damaged("sentences.bin")
+        return np.repeat(sentence_mask, counts)
 
     # Sentences and units
 
@@ -118,6 +121,8 @@ class Snapshot:
     def live_units(self) -> np.ndarray:
         """(units,) whether a unit is still there."""
         alive = np.ones(len(self.units), bool)
+        if not _all_below(self.removals, len(self.units)):
+            raise self._damaged(REMOVALS_FILE)
         alive[self.removals] = False
         return alive
 
@@ -129,7 +134,10 @@ class Snapshot:
     def sentences_with(self, unit_mask: np.ndarray) -> np.ndarray:
         """(sentences,) whether a sentence has one of the units of a mask."""
         alive = np.zeros(len(self.sentences), bool)
-        alive[self.units["sentence"][unit_mask]] = True
+        named = self.units["sentence"][unit_mask]
+        if not _all_below(named, len(self.sentences)):
+            raise self._damaged("units.bin")
+        alive[named] = True
         return alive
 
     @property
@@ -192,9 +200,14 @@ class Snapshot:
             for unit in self.units_of(sentence_id):
                 yield SentencePair(pair.source, pair.target, unit.unit_id, unit.origin, unit.changed_at)
 
-    def _damaged(self, name: str, at: int) -> StoreDamagedError:
+    def _damaged(self, name: str, at: int | None = None) -> StoreDamagedError:
         path = self.folder / self.manifest.data_folder / name
-        return StoreDamagedError(f"{path} is damaged at byte {at}: run nearmt verify")
+        where = "" if at is None else f" at byte {at}"
+        return StoreDamagedError(f"{path} is damaged{where}: run nearmt verify")
+
+
+def _all_below(numbers: np.ndarray, end: int) -> bool:
+    return not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < end)
 
 
 def _line_at(column: np.ndarray, start: int) -> bytes:
