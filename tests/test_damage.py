@@ -5,17 +5,18 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from torture_store import ADAPTATION, BUILD, check_search, content_of, settle, write_memory
 from typer.testing import CliRunner
 
 from nearmt.cli.app import app
 from nearmt.corpus import SentencePair
-from nearmt.errors import NearMTError, StoreDamagedError
+from nearmt.errors import StoreDamagedError
+from nearmt.housekeeping import repair
 from nearmt.memory import Store, build
 from nearmt.store import Manifest, Snapshot, verify
 from nearmt.store.columns import columns_of
 from nearmt.store.extent import LOG, read_log
 from nearmt.translator import Translator
+from torture_store import ADAPTATION, BUILD, check_search, content_of, refusal, settle, write_memory
 
 DATA = ("keys.float16", "values.int32", "probabilities.float16", "positions.uint16", "sentences.bin", "texts.jsonl",
         "units.bin", "units.jsonl", "removals.int64")  # fmt: skip
@@ -97,17 +98,11 @@ def check_reading(folder: Path, toy_model) -> None:
         lambda: Store(folder).remove(unit_id="none"),
     ]
     for use in uses:
-        try:
-            use()
-        except NearMTError as error:
-            assert str(folder) in str(error)
-            assert "\n" not in str(error)
+        told = refusal(use)
+        assert told is None or str(folder) in told
 
 
 def check_repair(folder: Path, toy_model, expected) -> None:
-    repaired = Store.__new__(Store)  # it may not open as it is
-    from nearmt.housekeeping import repair
-
     repaired = repair(folder)
     assert repaired.problems
     report = verify(folder)
@@ -205,10 +200,9 @@ def test_without_its_checksums_a_sentence_that_does_not_fit_its_hashes_is_lost(m
 
 def test_a_missing_column_is_named_and_leaves_an_empty_store(harmed, toy_model):
     (harmed / "data-000001" / "texts.jsonl").unlink()
-    with pytest.raises(StoreDamagedError, match="texts.jsonl is missing"):
+    with pytest.raises(StoreDamagedError, match=r"texts\.jsonl is missing"):
         Store(harmed)
     check_reading(harmed, toy_model)
-    from nearmt.housekeeping import repair
 
     assert repair(harmed).kept_sentences == 0
     assert verify(harmed).is_sound
@@ -240,7 +234,6 @@ def test_what_was_removed_stays_away_when_a_later_commit_is_lost(made, harmed, t
     with keys.open("r+b") as file:
         file.truncate(keys.stat().st_size // 2)
     before = content_of(Snapshot.open(made))
-    from nearmt.housekeeping import repair
 
     assert repair(harmed).lost_removals == 0
     assert not content_of(Snapshot.open(harmed)) - before
@@ -263,5 +256,5 @@ def test_a_changed_manifest_is_named(harmed):
     path = harmed / "manifest.json"
     path.write_bytes(path.read_bytes().replace(b'"width": 64', b'"width": 65'))
     for read in (verify, Store):
-        with pytest.raises(StoreDamagedError, match="manifest.json is damaged"):
+        with pytest.raises(StoreDamagedError, match=r"manifest\.json is damaged"):
             read(harmed)

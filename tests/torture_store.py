@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import toy
 
 from nearmt.adaptation import AdaptationSettings
 from nearmt.builder import BuildSettings, partial_folder
+from nearmt.errors import NearMTError
 from nearmt.memory import Store
 from nearmt.metak import TrainingSettings
 from nearmt.retriever import Retriever
@@ -51,6 +52,17 @@ def perform(folder: Path, change: Change, model: Seq2Seq) -> None:
         store.train(_DEV, settings=ADAPTATION)
 
 
+def refusal(call: Callable[[], object]) -> str | None:
+    """The one sentence that something was refused with."""
+    told = None
+    try:
+        call()
+    except NearMTError as error:
+        told = str(error)
+    assert told is None or "\n" not in told
+    return told
+
+
 def content_of(snapshot: Snapshot) -> Counter[tuple[str, str, str, str]]:
     return Counter((p.source, p.target, p.unit_id or "", p.origin or "") for p in snapshot.all_units())
 
@@ -76,7 +88,9 @@ def check_search(snapshot: Snapshot, seed: int) -> None:
     """States of live entries find themselves, and nothing that is gone is found."""
     alive = np.flatnonzero(snapshot.entry_mask(snapshot.live_sentences))
     chosen = np.random.default_rng(seed).choice(alive, min(16, len(alive)), replace=False)
-    near = Retriever(snapshot).search(torch.from_numpy(snapshot.float_keys(chosen)), 4)
+    # All are measured, so that what is not found is not there.
+    retriever = Retriever(snapshot, reranked=len(snapshot))
+    near = retriever.search(torch.from_numpy(snapshot.float_keys(chosen)), 4)
     assert bool(near.found.all()), "too few neighbours"
     assert set(near.entry_ids.flatten().tolist()) <= set(alive.tolist()), "a removed entry was found"
     assert near.squared_distances[:, 0].max() == 0, "an entry does not find itself"

@@ -7,6 +7,7 @@ commits there were.
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def read_log(path: Path, extent: Extent) -> list[Segment | None]:
         return []
     try:
         with path.open("rb") as file:
-            lines = [line + b"\n" for line in file.read(extent.log_bytes).split(b"\n") if line]
+            lines = re.findall(b"[^\n]*\n|[^\n]+", file.read(extent.log_bytes))
     except FileNotFoundError:
         return [None]
     found: list[Segment | None] = []
