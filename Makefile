@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help test demo experiments lint types tests torture format clean
+.PHONY: help test demo experiments lint types tests torture busy format clean
 KILLS ?= 300
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo "make test   set up, then lint, check types and run the tests: what CI runs"
 	@echo "make experiments  run the paper's tables on the demo's model (an hour) and put them into docs/"
 	@echo "make torture KILLS=300  kill a store's writers at random moments and look whether anything was lost"
+	@echo "make busy   add 20,000 pairs in 2,000 commits while another process translates, and time the commits"
 	@echo "make format put the code into its form"
 
 # torch comes first and by its exact version, so that nothing else chooses another build of it.
@@ -43,6 +44,9 @@ tests: $(READY)
 
 torture: $(READY)
 	PYTHONPATH=examples $(RUN)/python tests/torture.py --kills $(KILLS)
+
+busy: $(READY)
+	PYTHONPATH=examples $(RUN)/python tests/busy_writer.py --commits 2000 --pairs 20000
 
 format: $(READY)
 	$(RUN)/ruff check --fix .
