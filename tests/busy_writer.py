@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import median
 
 import faiss
 import torch
@@ -55,6 +56,8 @@ class Outcome:
                 f"{name}: the first {compared} commits {first:.2f} s, the last {compared} {last:.2f} s: "
                 f"×{self.ratio(seconds):.2f}"
             )
+        medians = [median(self.clock[start : start + COMPARED]) for start in range(0, len(self.clock), COMPARED)]
+        lines.append("milliseconds of a commit, by hundreds: " + " ".join(f"{1000 * one:.0f}" for one in medians))
         return "\n".join(lines)
 
 

@@ -51,7 +51,7 @@ def test_every_table_is_measured_and_written(measured):
 
 def test_the_store_is_used_again(measured, client, monkeypatch):
     out, _ = measured
-    monkeypatch.setattr("nearmt.bench.materials._fill", lambda *args: pytest.fail("made again"))
+    monkeypatch.setattr("nearmt.bench.materials.fill", lambda *args: pytest.fail("made again"))
     again = run_bench(client.store, out, BenchSettings(**{**vars(SETTINGS), "tables": ("search",)}), out / "tiny")
     assert set(again["tables"]) == {"search"}
 
