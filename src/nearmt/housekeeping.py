@@ -66,7 +66,7 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
     """Fold additions into the index and leave out what was removed. Afterwards it is in no file any more."""
     with compaction_lock(folder):
         start = Snapshot.open(folder)
-        _refuse_damaged(start)
+        _refuse_damaged(start, progress)
         before = _bytes_of(folder)
         with _work_folder(folder) as work:
             copier = Copier(work, start.manifest)
@@ -168,9 +168,10 @@ def sweep_all(folder: Path, manifest: Manifest) -> None:
             pass  # it is under way
 
 
-def _refuse_damaged(snapshot: Snapshot) -> None:
+def _refuse_damaged(snapshot: Snapshot, progress: Progress) -> None:
     """A copy of damaged bytes would have checksums that fit."""
-    findings = inspect(snapshot.folder, snapshot.manifest)
+    total = snapshot.manifest.extent.segments
+    findings = inspect(snapshot.folder, snapshot.manifest, lambda number: progress("checking", number, total))
     problems = describe_problems(replace(findings, files={}))
     if problems:
         raise StoreDamagedError(
