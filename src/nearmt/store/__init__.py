@@ -4,12 +4,16 @@ A folder with a manifest, flat files that commits only append to, an index and a
 the manifest is the only commit; one writer holds a lock, readers hold a snapshot.
 """
 
-from nearmt.store.columns import SegmentData, append_segment
+from nearmt.store.columns import SegmentData, append_segment, data_bytes
 from nearmt.store.copying import Copier
 from nearmt.store.extent import Counts, Extent, Segment
 from nearmt.store.files import (
+    UNFINISHED,
     build_lock,
+    check_file,
     compaction_lock,
+    exchange,
+    fsync_file,
     fsync_folder,
     replace_file,
     sha256_of,
@@ -21,13 +25,14 @@ from nearmt.store.hashing import identity_hash, pair_hash, text_hash
 from nearmt.store.keys import KEY_TYPES, KeyCode
 from nearmt.store.lookup import SortedColumn, TextLookup, units_matching
 from nearmt.store.manifest import BuildProgress, Languages, Manifest, now
-from nearmt.store.salvage import Salvaged, salvage
+from nearmt.store.salvage import Rescue, salvage
 from nearmt.store.snapshot import Snapshot, opened_anew
 from nearmt.store.units import Unit, date_of
-from nearmt.store.verify import Findings, Report, inspect, verify
+from nearmt.store.verify import Findings, Report, describe_problems, inspect, verify
 
 __all__ = [
     "KEY_TYPES",
+    "UNFINISHED",
     "BuildProgress",
     "Copier",
     "Counts",
@@ -39,7 +44,7 @@ __all__ = [
     "Manifest",
     "Origin",
     "Report",
-    "Salvaged",
+    "Rescue",
     "Segment",
     "SegmentData",
     "Snapshot",
@@ -48,8 +53,13 @@ __all__ = [
     "Unit",
     "append_segment",
     "build_lock",
+    "check_file",
     "compaction_lock",
+    "data_bytes",
     "date_of",
+    "describe_problems",
+    "exchange",
+    "fsync_file",
     "fsync_folder",
     "identity_hash",
     "inspect",
