@@ -373,3 +373,12 @@ def test_training_goes_on_while_pairs_are_added(store_copy, toy_model, client, m
     monkeypatch.setattr(Adapter, "adapt", adding)
     store.train(client.dev, settings=QUICK)
     assert (NEW.source, NEW.target) in sources_of(Translator(store_copy, model=toy_model), NEW.source)
+
+
+def test_translators_can_share_what_they_read(store_copy, toy_model):
+    reader = Reader(store_copy)
+    one, two = (Translator(reader, model=toy_model, method=method) for method in ("adaptive", "uniform"))
+    assert one.readers[0] is two.readers[0] is reader
+    Store(store_copy, model=toy_model).add([NEW])
+    for translator in (one, two):
+        assert (NEW.source, NEW.target) in sources_of(translator, NEW.source)

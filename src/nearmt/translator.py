@@ -52,7 +52,7 @@ class Translator:
 
     def __init__(
         self,
-        store: str | Path | Sequence[str | Path],
+        store: "str | Path | Reader | Sequence[str | Path | Reader]",
         *,
         model: Seq2Seq | str | Path | None = None,
         method: str | Method = "adaptive",
@@ -66,16 +66,18 @@ class Translator:
         offline: bool = False,
         engine: str | None = None,
     ) -> None:
-        folders = [Path(folder).absolute() for folder in ([store] if isinstance(store, str | Path) else store)]
-        if not folders:
+        given = [store] if isinstance(store, str | Path | Reader) else list(store)
+        if not given:
             raise SettingError("a translator needs at least one store")
+        folders = [item.folder if isinstance(item, Reader) else Path(item).absolute() for item in given]
         manifests = [open_finished(folder).manifest for folder in folders]
         if not isinstance(model, Seq2Seq):
             model = load_model(manifests[0], model, device, offline, engine)
         self.model = model
         for folder, manifest in zip(folders, manifests, strict=True):
             check_model(manifest, model, folder)
-        self.readers = [Reader(folder) for folder in folders]
+        # A reader that is handed in is shared: one index in memory, however many translators use it.
+        self.readers = [item if isinstance(item, Reader) else Reader(Path(item).absolute()) for item in given]
         for reader in self.readers:
             check_values(reader.snapshot, model)
         self.decoding = decoding or DecodingSettings()

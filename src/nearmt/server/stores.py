@@ -14,6 +14,7 @@ from nearmt.editing import Added, Removed
 from nearmt.errors import NearMTError
 from nearmt.memory import Store
 from nearmt.methods import networks_of
+from nearmt.retriever import Reader
 from nearmt.seq2seq import Seq2Seq
 from nearmt.server.batching import Batcher, BatchListener
 from nearmt.server.grounds import describe_tokens
@@ -52,14 +53,14 @@ class Engine:
     def __init__(self, model: Seq2Seq, settings: ServerSettings, on_batch: BatchListener) -> None:
         self.model = model
         self._settings = settings
-        self._folders: dict[str, Path] = {}
+        self._readers: dict[str, Reader] = {}  # one index in memory, whatever methods are asked for
         self._names: dict[str, str] = {}  # by folder
         self._translators: OrderedDict[Recipe, Translator] = OrderedDict()
         self.batcher = Batcher(self._decode, settings.batching, settings.limits.max_queued_sentences, on_batch)
 
     def hold(self, name: str, folder: Path) -> None:
         """Serve this store too."""
-        self._folders[name] = folder
+        self._readers[name] = Reader(folder)
         self._names[str(folder)] = name
 
     def _decode(self, recipe: Hashable, texts: Sequence[str], wants_evidence: Sequence[bool]) -> list[Decoded]:
@@ -92,7 +93,7 @@ class Engine:
         options = self._settings.decoding
         beam = BeamSettings(options.beam, options.length_penalty, False, recipe.n_best)
         return Translator(
-            [self._folders[name] for name in recipe.stores],
+            [self._readers[name] for name in recipe.stores],
             model=self.model,
             method=recipe.method,
             k=recipe.k,
