@@ -95,6 +95,23 @@ def test_a_pair_of_several_places_stays_until_the_last_is_removed(store_copy, to
     assert store.snapshot().manifest.num_entries == stored_once > before
 
 
+def test_what_was_removed_is_told_so_that_it_can_come_back_as_it_was(store_copy, toy_model):
+    store = Store(store_copy, model=toy_model)
+    elsewhere = SentencePair(NEW.source, NEW.target, "n7", "client-y", "2020-02-03T04:05:06Z")
+    other_target = SentencePair(NEW.source, "the old row .", "n8", "client-y")
+    store.add([NEW, elsewhere, other_target])
+    before = list(store.snapshot().all_units())
+    removed = store.remove(source=NEW.source, target=f"  {NEW.target} ")
+    assert removed == Removed(2, 1)
+    assert [(pair.unit_id, pair.origin) for pair in removed.pairs] == [("n1", "client-x"), ("n7", "client-y")]
+    assert removed.pairs[1] == elsewhere
+    assert removed.pairs[0].changed_at is not None  # the moment it was added counts as its date from now on
+    assert other_target in list(store.snapshot().all_units())
+    store.add(removed.pairs)
+    known = {(pair.target, pair.unit_id, pair.origin) for pair in store.snapshot().all_units()}
+    assert known == {(pair.target, pair.unit_id, pair.origin) for pair in before}
+
+
 def test_filters_choose_by_origin_and_date(store_copy, toy_model):
     store = Store(store_copy, model=toy_model)
     dated = SentencePair(NEW.source, "the dated sheet is here .", "d", "client-y", "2020-05-01T12:00:00Z")
