@@ -85,10 +85,12 @@ def test_a_guard_that_costs_too_much_is_not_taken(learned):
     assert fit_guard(train, moved(right, 20.0), trained.network, NoColumns()).guard is None
 
 
-def test_sentences_that_are_all_alike_get_no_guard(learned):
+def test_dev_sentences_that_are_all_alike_do_not_make_every_other_one_strange(learned):
     cache = learned[0]
-    alike = replace(cache, neighbors=replace(cache.neighbors, squared_distances=torch.ones(len(cache), 8)))
-    assert fit_guard(alike, alike, Vanilla(4, 10.0, 0.5), NoColumns()).guard is None
+    alike = replace(cache, neighbors=replace(cache.neighbors, squared_distances=torch.full((len(cache), 8), 99.0)))
+    guard = fit_guard(alike, alike, Vanilla(4, 10.0, 0.5), NoColumns()).guard
+    assert guard.far == pytest.approx(guard.middle + 0.5)
+    assert guard.caution(torch.tensor([np.log(120.0)])).item() == 0
 
 
 def test_no_caution_changes_nothing_and_all_parts_still_sum_to_one(learned):

@@ -6,7 +6,7 @@ sentence so far, itself included; the farther it lies above what is usual on dev
 
     caution = strength · max(0, (trail - middle) / (far - middle) - 1/2)        log-odds added to the model's share
 
-`middle` and `far` are the median and the 95th percentile of the trails of the dev tokens.
+`middle` and `far` are the median and the 95th percentile of the trails of the dev tokens, half a unit apart at least.
 """
 
 from dataclasses import dataclass

@@ -12,12 +12,13 @@ from nearmt.neighbors import EntryColumns
 STRENGTHS = (12.0, 8.0, 6.0, 4.0, 3.0, 2.0, 1.0)
 MAX_LOST_GAIN = 0.01
 _FAR = 0.95
+_LEAST_SPREAD = 0.5  # of logarithms: a dev set of sentences that are all alike must not make every other one strange
 _WEIGHED_ROWS = 512  # some methods fetch keys
 
 
 @dataclass(frozen=True)
 class FittedGuard:
-    """A guard, or none if the sentences do not allow one, and the held-out loss with it, in nats a token."""
+    """A guard, or none if every one costs too much, and the held-out loss with it, in nats a token."""
 
     guard: Guard | None
     loss: float
@@ -33,9 +34,10 @@ def fit_guard(cache: NeighborCache, held_out: NeighborCache, method: Method, col
     own = held_out.gold_probability
     without = _loss(weights, own)
     if len(usual):
-        middle, far = usual.quantile(0.5).item(), usual.quantile(_FAR).item()
+        middle = usual.quantile(0.5).item()
+        far = max(usual.quantile(_FAR).item(), middle + _LEAST_SPREAD)
         most = without + MAX_LOST_GAIN * max(held_out.base_loss - without, 0.0)
-        for strength in STRENGTHS if far > middle else ():
+        for strength in STRENGTHS:
             guard = Guard(middle, far, strength)
             loss = _loss(guard.applied(weights, held_out.trails), own)
             if loss <= most:
