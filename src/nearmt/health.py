@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from nearmt.index.faiss_index import EXACT_UP_TO
-from nearmt.store import Snapshot, origins
+from nearmt.store import Snapshot, data_bytes, origins
 
 # A store that has changed by more than these shares should be compacted, or trained again.
 COMPACTION_DUE, TRAINING_DUE = 0.1, 0.2
@@ -14,8 +14,6 @@ _SHOWN_ORIGINS = 1000
 def describe(snapshot: Snapshot) -> dict[str, Any]:
     """All that `nearmt info` says."""
     manifest = snapshot.manifest
-    data = snapshot.folder / manifest.data_folder
-    sizes = {path.name: path.stat().st_size for path in sorted(data.iterdir())} if data.exists() else {}
     alive = snapshot.live_sentences
     live_entries = int(snapshot.entry_mask(alive).sum()) if snapshot.has_removals else len(snapshot)
     found = origins(snapshot)
@@ -29,7 +27,7 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
         "languages": {"source": manifest.languages.source, "target": manifest.languages.target},
         "model": manifest.model,
         "keys": manifest.key_type,
-        "bytes": {"data": sum(sizes.values()), "index": (manifest.index or {}).get("bytes", 0)},
+        "bytes": {"data": data_bytes(manifest), "index": (manifest.index or {}).get("bytes", 0)},
         "commits": manifest.extent.segments,
         "built_from": manifest.build.inputs,
         "dropped": manifest.build.dropped,

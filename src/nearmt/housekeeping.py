@@ -4,22 +4,27 @@ The long work of a compaction is done beside the store and without its lock; onl
 brought up to date with what was committed meanwhile and put in place by one manifest.
 """
 
+import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nearmt.errors import StoreError, StoreLockedError
+from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
+from nearmt.index.faiss_index import fewest_entries
 from nearmt.indexing import IndexSettings, index_snapshot
 from nearmt.progress import Progress, silent
 from nearmt.store import (
+    UNFINISHED,
     Copier,
     Manifest,
     Snapshot,
     compaction_lock,
+    describe_problems,
     fsync_folder,
+    inspect,
     salvage,
     storage_errors,
     write_lock,
@@ -50,6 +55,7 @@ class Repaired:
     problems: tuple[str, ...]
     kept_sentences: int
     lost_sentences: int
+    lost_removals: int  # so many removed units may be back
     needs_training: bool
 
     def as_dict(self) -> dict[str, Any]:
@@ -60,13 +66,14 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
     """Fold additions into the index and leave out what was removed. Afterwards it is in no file any more."""
     with compaction_lock(folder):
         start = Snapshot.open(folder)
+        _refuse_damaged(start, progress)
         before = _bytes_of(folder)
         with _work_folder(folder) as work:
             copier = Copier(work, start.manifest)
             total = len(start.sentences)
             copier.copy(start, on_copied=lambda done: progress("copying", done, total))
             copied = Snapshot(work, copier.manifest)
-            index = index_snapshot(copied, IndexSettings.of(start.manifest), progress)
+            index = index_snapshot(copied, _settings_for(copied, start.manifest), progress)
             with write_lock(folder, wait=_PATIENCE):
                 current = Manifest.load(folder)
                 if (current.created_at, current.generation) != (start.manifest.created_at, start.manifest.generation):
@@ -74,8 +81,8 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
                 latest = Snapshot(folder, current)
                 copier.copy(latest)
                 manifest = _put_in_place(folder, work, current, copier, index)
+                sentences = int(Snapshot(folder, manifest).live_sentences.sum())
                 sweep(folder, manifest)
-    sentences = int(Snapshot(folder, manifest).live_sentences.sum())
     return Compacted(
         sentences,
         manifest.num_entries,
@@ -88,22 +95,24 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
 def repair(folder: Path, progress: Progress = silent) -> Repaired:
     """Rescue what is whole: segments whose checksums fit. A store that is sound stays as it is."""
     with compaction_lock(folder), write_lock(folder, wait=_PATIENCE):
-        manifest, rescued, problems = salvage(folder, lambda number: progress("reading", number, None))
+        rescue = salvage(folder, lambda number: progress("reading", number, None))
+        manifest, problems = rescue.manifest, rescue.problems
         if not problems:
-            return Repaired((), manifest.num_sentences, 0, manifest.adaptation is None)
+            return Repaired((), manifest.num_sentences, 0, 0, manifest.adaptation is None)
         with _work_folder(folder) as work:
             copier = Copier(work, manifest)
-            copier.copy(rescued, rescued.lost_sentences)
+            copier.copy(rescue.readable, rescue.readable.lost_sentences)
             copied = Snapshot(work, copier.manifest)
-            index = index_snapshot(copied, IndexSettings.of(manifest), progress)
+            index = index_snapshot(copied, _settings_for(copied, manifest), progress)
             if any(name in problem for problem in problems for name in (manifest.adaptation or {}).get("files", {})):
                 manifest = replace(manifest, adaptation=None)
             repaired = _put_in_place(folder, work, manifest, copier, index)
             sweep(folder, repaired)
     return Repaired(
-        tuple(problems),
+        problems,
         repaired.num_sentences,
-        rescued.num_lost,
+        rescue.lost_sentences,
+        rescue.lost_removals,
         repaired.adaptation is None,
     )
 
@@ -140,7 +149,7 @@ def _put_in_place(folder: Path, work: Path, current: Manifest, copier: Copier, i
 def sweep(folder: Path, manifest: Manifest) -> None:
     """Take away what no manifest names any more; the caller holds the store's lock."""
     named = {manifest.data_folder, *((manifest.index or {}).get("files", {}))}
-    for path in (*folder.glob("data-*"), *folder.glob("index-*")):
+    for path in (*folder.glob("data-*"), *folder.glob("index-*"), *folder.glob(f".*{UNFINISHED}")):
         if path.name not in named:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -159,5 +168,30 @@ def sweep_all(folder: Path, manifest: Manifest) -> None:
             pass  # it is under way
 
 
+def _refuse_damaged(snapshot: Snapshot, progress: Progress) -> None:
+    """A copy of damaged bytes would have checksums that fit."""
+    total = snapshot.manifest.extent.segments
+    findings = inspect(snapshot.folder, snapshot.manifest, lambda number: progress("checking", number, total))
+    problems = describe_problems(replace(findings, files={}))
+    if problems:
+        raise StoreDamagedError(
+            f"{snapshot.folder}: {problems[0]}: run nearmt verify {snapshot.folder} --repair before compacting it"
+        )
+
+
+def _settings_for(copied: Snapshot, original: Manifest) -> IndexSettings:
+    """How the original was indexed; of too few entries for that, the index is chosen by size."""
+    settings = IndexSettings.of(original)
+    if settings.factory is None or fewest_entries(settings.factory, original.width) <= len(copied):
+        return settings
+    return replace(settings, factory=None)
+
+
 def _bytes_of(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    """What a folder takes, while others may be writing in it."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += (Path(parent) / name).stat().st_size
+    return total

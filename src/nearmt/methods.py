@@ -9,7 +9,7 @@ from nearmt.metak import MetaK
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.relatives import RELATIVES, Relative, load_relative
 from nearmt.retriever import Retriever
-from nearmt.store import Snapshot
+from nearmt.store import Snapshot, check_file
 
 TRAINED = ("adaptive", *RELATIVES)
 METHODS = ("adaptive", "vanilla", "uniform", *RELATIVES, "base")
@@ -83,6 +83,7 @@ def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever, engine
             f"run nearmt train {folder}{_methods_option(networks, name)}"
         )
     path = folder / networks[name]
+    check_file(path, learned["files"][networks[name]])
     return MetaK.load(path) if name == "adaptive" else load_relative(path)
 
 
@@ -90,10 +91,11 @@ def make_gate(wanted: str | float, snapshot: Snapshot) -> Gate | None:
     """ "off" is none, "auto" the store's own, and a number the store's with this threshold instead of its own."""
     if wanted == "off":
         return None
-    folder = snapshot.folder
-    name = networks_of(snapshot.manifest.adaptation).get("gate")
-    if name is None:
+    folder, learned = snapshot.folder, snapshot.manifest.adaptation
+    name = networks_of(learned).get("gate")
+    if learned is None or name is None:
         raise SettingError(f"{folder} has no trained gate: run nearmt train {folder} --gate")
+    check_file(folder / name, learned["files"][name])
     gate = Gate.load(folder / name)
     if wanted == "auto":
         return gate

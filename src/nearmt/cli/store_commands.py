@@ -223,5 +223,7 @@ def _repair(store: Path, as_json: bool, quiet: bool) -> None:
         print(f"{store} is sound: there was nothing to repair")
         return
     print(f"{done.kept_sentences:,} sentences kept, {done.lost_sentences:,} lost")
+    if done.lost_removals:
+        say(f"{done.lost_removals:,} removals could not be read: what they took away may be back, so remove it again")
     if done.needs_training:
         say(f"It has to be trained: run nearmt train {store}")

@@ -1,5 +1,6 @@
 """The index that needs no server: faiss, exact for small stores, inverted lists of compressed keys above."""
 
+import errno
 import math
 import threading
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import numpy as np
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.index.base import Allowed
 from nearmt.index.selection import search_parameters
-from nearmt.store import Snapshot, sha256_of
+from nearmt.store import Snapshot, check_file, fsync_file, sha256_of
 
 EXACT_UP_TO = 30_000
 # Fixed, so that training a large index takes no more memory than training a middling one.
@@ -78,6 +79,12 @@ def check_factory(factory: str, width: int) -> Any:
         raise SettingError(f"faiss does not understand the index {factory!r} for width {width}") from error
 
 
+def fewest_entries(factory: str, width: int) -> int:
+    """How many entries an index needs at least."""
+    inverted = faiss.try_extract_index_ivf(check_factory(factory, width))
+    return 1 if inverted is None else int(inverted.nlist)
+
+
 def _flat(snapshot: Snapshot, num_entries: int) -> Any:
     index = faiss.IndexFlatL2(snapshot.manifest.width)
     for start in range(0, num_entries, _ADD_ROWS):
@@ -123,7 +130,11 @@ def save_index(index: FaissIndex, path: Path) -> dict[str, Any]:
     description = {"kind": "faiss", "factory": index.factory, "num_probes": index.num_probes,
                    "num_entries": index.num_entries, "files": {}}  # fmt: skip
     if index.factory != "Flat":
-        faiss.write_index(index._index, str(path))
+        try:
+            faiss.write_index(index._index, str(path))
+        except RuntimeError as error:
+            raise OSError(errno.EIO, "the index could not be written; is the disk full?", str(path)) from error
+        fsync_file(path)
         description["files"] = {path.name: sha256_of(path)}
         description["bytes"] = path.stat().st_size
     return description
@@ -134,11 +145,12 @@ def load_index(snapshot: Snapshot) -> FaissIndex:
     description = snapshot.manifest.index
     if description is None or description["factory"] == "Flat":
         return FaissIndex(_flat(snapshot, len(snapshot)), "Flat", 1)
-    (name,) = description["files"]
+    ((name, checksum),) = description["files"].items()
     path = snapshot.folder / name
+    check_file(path, checksum)  # faiss trusts what it reads, down to numbers of entries that there are not
     try:
         index = faiss.read_index(str(path))
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify") from error
     if index.ntotal != description["num_entries"] or index.d != snapshot.manifest.width:
         raise StoreDamagedError(f"{path} does not fit the store: run nearmt verify")

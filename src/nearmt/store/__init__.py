@@ -4,12 +4,16 @@ A folder with a manifest, flat files that commits only append to, an index and a
 the manifest is the only commit; one writer holds a lock, readers hold a snapshot.
 """
 
-from nearmt.store.columns import KEY_TYPES, SegmentData, append_segment
+from nearmt.store.columns import KEY_TYPES, SegmentData, append_segment, data_bytes
 from nearmt.store.copying import Copier
 from nearmt.store.extent import Counts, Extent, Segment
 from nearmt.store.files import (
+    UNFINISHED,
     build_lock,
+    check_file,
     compaction_lock,
+    exchange,
+    fsync_file,
     fsync_folder,
     replace_file,
     sha256_of,
@@ -20,13 +24,14 @@ from nearmt.store.filters import Filter, Origin, origins
 from nearmt.store.hashing import identity_hash, pair_hash, text_hash
 from nearmt.store.lookup import SortedColumn, TextLookup, units_matching
 from nearmt.store.manifest import BuildProgress, Languages, Manifest, now
-from nearmt.store.salvage import Salvaged, salvage
+from nearmt.store.salvage import Rescue, salvage
 from nearmt.store.snapshot import Snapshot, opened_anew
 from nearmt.store.units import Unit
-from nearmt.store.verify import Findings, Report, inspect, verify
+from nearmt.store.verify import Findings, Report, describe_problems, inspect, verify
 
 __all__ = [
     "KEY_TYPES",
+    "UNFINISHED",
     "BuildProgress",
     "Copier",
     "Counts",
@@ -37,7 +42,7 @@ __all__ = [
     "Manifest",
     "Origin",
     "Report",
-    "Salvaged",
+    "Rescue",
     "Segment",
     "SegmentData",
     "Snapshot",
@@ -46,7 +51,12 @@ __all__ = [
     "Unit",
     "append_segment",
     "build_lock",
+    "check_file",
     "compaction_lock",
+    "data_bytes",
+    "describe_problems",
+    "exchange",
+    "fsync_file",
     "fsync_folder",
     "identity_hash",
     "inspect",

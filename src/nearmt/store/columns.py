@@ -23,6 +23,7 @@ from nearmt.store.units import UNIT, Unit
 
 KEY_TYPES: dict[str, np.dtype[Any]] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
 VALUES, PROBABILITIES, POSITIONS, REMOVALS = np.dtype("<i4"), np.dtype("<f2"), np.dtype("<u2"), np.dtype("<i8")
+REMOVALS_FILE = "removals.int64"
 SENTENCE = np.dtype(
     [
         ("first_entry", "<i8"),
@@ -91,8 +92,14 @@ def columns_of(manifest: Manifest) -> tuple[Column, ...]:
         Column("texts.jsonl", "text_bytes"),
         Column("units.bin", "units", UNIT.itemsize),
         Column("units.jsonl", "unit_bytes"),
-        Column("removals.int64", "removals", REMOVALS.itemsize),
+        Column(REMOVALS_FILE, "removals", REMOVALS.itemsize),
     )
+
+
+def data_bytes(manifest: Manifest) -> int:
+    """How many bytes of a store's data folder count."""
+    columns = columns_of(manifest)
+    return manifest.extent.log_bytes + sum(column.size_at(manifest.extent.counts) for column in columns)
 
 
 def _text_lines(pairs: Sequence[SentencePair]) -> list[bytes]:
@@ -140,7 +147,7 @@ def _contents(manifest: Manifest, data: SegmentData) -> tuple[Counts, dict[str, 
         "positions.uint16": np.ascontiguousarray(data.positions, POSITIONS),
         "sentences.bin": _sentence_table(data, units, text_lines, before),
         "units.bin": records,
-        "removals.int64": np.array(data.removed_units, REMOVALS),
+        REMOVALS_FILE: np.array(data.removed_units, REMOVALS),
     }
     contents: dict[str, bytes | memoryview] = {
         name: array.reshape(-1).view("u1").data for name, array in arrays.items()
@@ -190,16 +197,16 @@ def _write_at(path: Path, start: int, content: bytes | memoryview) -> None:
         os.fsync(out.fileno())
 
 
-def damaged_parts(folder: Path, manifest: Manifest, segment: Segment) -> list[str]:
-    """The columns whose part of `segment` is missing or not what was written."""
-    bad = []
+def damaged_parts(folder: Path, manifest: Manifest, segment: Segment) -> dict[str, str]:
+    """What is wrong with each column whose part of `segment` is missing or not what was written."""
+    bad = {}
     for column in columns_of(manifest):
         path = folder / manifest.data_folder / column.name
         start, length = column.range_of(segment)
         if not length:
             continue
         if not path.exists() or path.stat().st_size < start + length:
-            bad.append(f"{column.name} is cut short" if path.exists() else f"{column.name} is missing")
+            bad[column.name] = "is cut short" if path.exists() else "is missing"
         elif sha256_of(path, start, length) != segment.sha256.get(column.name):
-            bad.append(f"{column.name} was changed")
+            bad[column.name] = "was changed"
     return bad

@@ -7,11 +7,10 @@ commits there were.
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
-
-from nearmt.errors import StoreDamagedError
 
 LOG = "segments.jsonl"
 
@@ -68,7 +67,7 @@ def line_checksum(line: bytes) -> str:
 
 
 def read_log(path: Path, extent: Extent) -> list[Segment | None]:
-    """The segments in order, None in place of one whose line was changed.
+    """The segments in order, None in place of one or more whose lines were changed or are missing.
 
     A line is vouched for by the one behind it, and the last by the manifest.
     """
@@ -76,17 +75,17 @@ def read_log(path: Path, extent: Extent) -> list[Segment | None]:
         return []
     try:
         with path.open("rb") as file:
-            lines = file.read(extent.log_bytes).splitlines(keepends=True)
+            lines = re.findall(b"[^\n]*\n|[^\n]+", file.read(extent.log_bytes))
     except FileNotFoundError:
-        raise StoreDamagedError(f"{path} is missing") from None
-    lines += [b""] * (extent.segments - len(lines))
+        return [None]
     found: list[Segment | None] = []
     vouched: str | None = extent.log_sha256
-    for line in reversed(lines[: extent.segments]):
+    for line in reversed(lines):
         parsed = _parse(line) if vouched in (None, line_checksum(line)) else None
-        found.append(parsed[0] if parsed else None)
+        if parsed or not found or found[-1] is not None:
+            found.append(parsed[0] if parsed else None)
         vouched = parsed[1] if parsed else None  # a changed line vouches for nothing: the checksums of the files do
-    return found[::-1]
+    return found[::-1] or [None]
 
 
 def _parse(line: bytes) -> tuple[Segment, str] | None:

@@ -1,6 +1,7 @@
 """Writing so that a crash at any instant leaves either the old state or the new one."""
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import os
@@ -9,9 +10,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from nearmt.errors import StoreError, StoreLockedError
+from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
 
+UNFINISHED = ".new"  # how the name of a file ends that is being written
 _CHUNK = 1 << 22
+_HERE, _SWAP = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
 def fsync_folder(folder: Path) -> None:
@@ -23,15 +26,34 @@ def fsync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def fsync_file(path: Path) -> None:
+    """Make what was written to a file by others durable."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Put `content` at `path` in one step: readers see the old file or the whole new one."""
-    beside = path.with_name(f".{path.name}.new")
+    beside = path.with_name(f".{path.name}{UNFINISHED}")
     with beside.open("wb") as out:
         out.write(content)
         out.flush()
         os.fsync(out.fileno())
     beside.replace(path)
     fsync_folder(path.parent)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one step; False where the system cannot."""
+    swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if swap is None:
+        return False
+    if swap(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _SWAP) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS):
+        return False  # the kernel or the file system
+    raise OSError(code, os.strerror(code), str(other))
 
 
 def sha256_of(path: Path, start: int = 0, length: int | None = None) -> str:
@@ -47,6 +69,16 @@ def sha256_of(path: Path, start: int = 0, length: int | None = None) -> str:
             digest.update(block)
             left -= len(block)
     return digest.hexdigest()
+
+
+def check_file(path: Path, checksum: str) -> None:
+    """Refuse a file that is not what was written."""
+    try:
+        found = sha256_of(path)
+    except OSError as error:
+        raise StoreDamagedError(f"{path} is missing or cannot be read: run nearmt verify") from error
+    if found != checksum:
+        raise StoreDamagedError(f"{path} was changed: run nearmt verify")
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from nearmt.store.columns import (
     POSITIONS,
     PROBABILITIES,
     REMOVALS,
+    REMOVALS_FILE,
     SENTENCE,
     VALUES,
     columns_of,
@@ -45,7 +46,7 @@ class Snapshot:
         self.units = self._map("units.bin", UNIT, (counts.units,))
         self._texts = self._map("texts.jsonl", np.dtype("u1"), (counts.text_bytes,))
         self._unit_texts = self._map("units.jsonl", np.dtype("u1"), (counts.unit_bytes,))
-        self.removals = self._map("removals.int64", REMOVALS, (counts.removals,))
+        self.removals = self._map(REMOVALS_FILE, REMOVALS, (counts.removals,))
 
     @classmethod
     def open(cls, folder: str | Path) -> "Snapshot":
@@ -109,7 +110,10 @@ class Snapshot:
 
     def entry_mask(self, sentence_mask: np.ndarray) -> np.ndarray:
         """(entries,) whether an entry belongs to one of the sentences of a mask."""
-        return np.repeat(sentence_mask, self.sentence_ends - self.sentences["first_entry"])
+        counts = self.sentence_ends - self.sentences["first_entry"]
+        if len(counts) and (counts.min() < 0 or self.sentences["first_entry"][0] != 0):
+            raise self._damaged("sentences.bin")
+        return np.repeat(sentence_mask, counts)
 
     # Sentences and units
 
@@ -117,6 +121,8 @@ class Snapshot:
     def live_units(self) -> np.ndarray:
         """(units,) whether a unit is still there."""
         alive = np.ones(len(self.units), bool)
+        if not _all_below(self.removals, len(self.units)):
+            raise self._damaged(REMOVALS_FILE)
         alive[self.removals] = False
         return alive
 
@@ -128,7 +134,10 @@ class Snapshot:
     def sentences_with(self, unit_mask: np.ndarray) -> np.ndarray:
         """(sentences,) whether a sentence has one of the units of a mask."""
         alive = np.zeros(len(self.sentences), bool)
-        alive[self.units["sentence"][unit_mask]] = True
+        named = self.units["sentence"][unit_mask]
+        if not _all_below(named, len(self.sentences)):
+            raise self._damaged("units.bin")
+        alive[named] = True
         return alive
 
     @property
@@ -167,15 +176,18 @@ class Snapshot:
 
     def text(self, sentence_id: int) -> SentencePair:
         """The segment that a sentence id stands for, with the first place that it still comes from."""
-        start = int(self.sentences["text_start"][sentence_id])
-        try:
-            texts = json.loads(_line_at(self._texts, start).decode("utf-8", "surrogatepass"))
-            source, target = texts["source"], texts["target"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise self._damaged("texts.jsonl", start) from error
+        source, target = self._sides(sentence_id)
         numbers = self.unit_numbers_of(sentence_id)
         unit = self.unit(numbers[0] if numbers else int(self.sentences["first_unit"][sentence_id]))
         return SentencePair(source, target, unit.unit_id, unit.origin, unit.changed_at)
+
+    def _sides(self, sentence_id: int) -> tuple[str, str]:
+        start = int(self.sentences["text_start"][sentence_id])
+        try:
+            texts = json.loads(_line_at(self._texts, start).decode("utf-8", "surrogatepass"))
+            return texts["source"], texts["target"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._damaged("texts.jsonl", start) from error
 
     def texts(self) -> Iterator[SentencePair]:
         """All segments that count, in the order of their sentence ids."""
@@ -188,9 +200,14 @@ class Snapshot:
             for unit in self.units_of(sentence_id):
                 yield SentencePair(pair.source, pair.target, unit.unit_id, unit.origin, unit.changed_at)
 
-    def _damaged(self, name: str, at: int) -> StoreDamagedError:
+    def _damaged(self, name: str, at: int | None = None) -> StoreDamagedError:
         path = self.folder / self.manifest.data_folder / name
-        return StoreDamagedError(f"{path} is damaged at byte {at}: run nearmt verify")
+        where = "" if at is None else f" at byte {at}"
+        return StoreDamagedError(f"{path} is damaged{where}: run nearmt verify")
+
+
+def _all_below(numbers: np.ndarray, end: int) -> bool:
+    return not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < end)
 
 
 def _line_at(column: np.ndarray, start: int) -> bytes:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearmt.errors import StoreDamagedError
 from nearmt.store.columns import damaged_parts
 from nearmt.store.extent import LOG, Segment, read_log
 from nearmt.store.files import sha256_of
@@ -27,23 +26,19 @@ class Report:
 
 @dataclass(frozen=True)
 class Findings:
-    """What is wrong with each segment, and with the files beside them."""
+    """What is wrong with each segment, file by file, and with the files beside them."""
 
-    segments: tuple[tuple[Segment | None, tuple[str, ...]], ...]  # None: its line in the log is damaged
+    segments: tuple[tuple[Segment | None, dict[str, str]], ...]  # None: lines of the log are lost
     files: dict[str, str]  # file name → what is wrong with it
 
 
 def inspect(folder: Path, manifest: Manifest, on_segment: Callable[[int], None] = lambda number: None) -> Findings:
     """Read every byte that counts and compare its checksum."""
     log = folder / manifest.data_folder / LOG
-    try:
-        logged = read_log(log, manifest.extent)
-    except StoreDamagedError:
-        logged = [None] * manifest.extent.segments
     segments = []
-    for number, segment in enumerate(logged, 1):
-        bad = [f"{LOG} was changed"] if segment is None else damaged_parts(folder, manifest, segment)
-        segments.append((segment, tuple(bad)))
+    for number, segment in enumerate(read_log(log, manifest.extent), 1):
+        lost = {LOG: _state_of(log, manifest.extent.log_bytes)}
+        segments.append((segment, lost if segment is None else damaged_parts(folder, manifest, segment)))
         on_segment(number)
     files = {}
     for part in (manifest.index, manifest.adaptation):
@@ -60,7 +55,22 @@ def verify(folder: Path, on_segment: Callable[[int], None] = lambda number: None
     """Read every byte that counts and compare its checksum. Nothing is changed."""
     manifest = Manifest.load(folder)
     problems = describe_problems(inspect(folder, manifest, on_segment))
+    while problems and not _is_current(manifest, newer := Manifest.load(folder)):
+        manifest = newer  # compaction has taken the files away
+        problems = describe_problems(inspect(folder, manifest, on_segment))
     return Report(manifest.extent.segments, manifest.num_entries, manifest.num_sentences, tuple(problems))
+
+
+def _is_current(manifest: Manifest, newest: Manifest) -> bool:
+    """Whether the files that a manifest names are those of the newest."""
+    return all(getattr(manifest, part) == getattr(newest, part) for part in ("generation", "index", "adaptation"))
+
+
+def _state_of(path: Path, wanted: int) -> str:
+    """What is wrong with a file that should have at least so many bytes and does not fit its checksums."""
+    if not path.exists():
+        return "is missing"
+    return "is cut short" if path.stat().st_size < wanted else "was changed"
 
 
 def describe_problems(findings: Findings) -> list[str]:
@@ -70,5 +80,5 @@ def describe_problems(findings: Findings) -> list[str]:
         where = f"segment {number}"
         if segment is not None and segment.count.sentences:
             where += f" (sentences {segment.first.sentences} to {segment.end.sentences - 1})"
-        problems += [f"{where}: {what}" for what in bad]
+        problems += [f"{where}: {name} {what}" for name, what in bad.items()]
     return problems + [f"{name} {what}" for name, what in findings.files.items()]

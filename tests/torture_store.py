@@ -1,0 +1,142 @@
+"""Changing a tortured store, and looking at what is left of it. Runs in forked children."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import toy
+
+from nearmt.adaptation import AdaptationSettings
+from nearmt.builder import BuildSettings, partial_folder
+from nearmt.errors import NearMTError
+from nearmt.memory import Store
+from nearmt.metak import TrainingSettings
+from nearmt.retriever import Retriever
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import Manifest, Snapshot, verify
+from nearmt.store.columns import columns_of
+from nearmt.translator import Translator
+from torture_memory import Change, Memory
+
+BUILD = BuildSettings(segment_entries=256, index="IVF4,PQ16x4fs", num_probes=4, max_k=4)
+ADAPTATION = AdaptationSettings(
+    max_k=4, temperature=1.0, max_decoded=2, training=TrainingSettings(steps=20, first_check=10)
+)
+_DEV = toy.sentences(8, 12, toy.CLIENT)
+_SOURCES = [source for source, _ in toy.sentences(2, 13)]
+
+
+def write_memory(folder: Path) -> Path:
+    """What stores are built from: units with dates, so that two builds give the same bytes."""
+    path = folder / "memory.jsonl"
+    lines = [
+        {"source": source, "target": target, "unit_id": f"u{number}", "origin": "built", "changed_at": "2024-05-01"}
+        for number, (source, target) in enumerate(toy.sentences(120, 7, toy.CLIENT))
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def perform(folder: Path, change: Change, model: Seq2Seq) -> None:
+    store = Store(folder, model=model)
+    if change.pairs:
+        store.add(change.pairs)
+    elif change.removal:
+        store.remove(**dict(change.removal))
+    elif change.kind == "compact":
+        store.compact()
+    else:
+        store.train(_DEV, settings=ADAPTATION)
+
+
+def refusal(call: Callable[[], object]) -> str | None:
+    """The one sentence that something was refused with."""
+    told = None
+    try:
+        call()
+    except NearMTError as error:
+        told = str(error)
+    assert told is None or "\n" not in told
+    return told
+
+
+def content_of(snapshot: Snapshot) -> Counter[tuple[str, str, str, str]]:
+    return Counter((p.source, p.target, p.unit_id or "", p.origin or "") for p in snapshot.all_units())
+
+
+def check_store(folder: Path, model: Seq2Seq, allowed: Sequence[Memory], seed: int) -> int:
+    """Which of the allowed contents the store has, when all else is right with it."""
+    report = verify(folder)
+    assert report.is_sound, report.problems
+    snapshot = Store(folder).snapshot()
+    content = content_of(snapshot)
+    fitting = [number for number, memory in enumerate(allowed) if memory.content() == content]
+    missing, more = allowed[-1].content() - content, content - allowed[-1].content()
+    assert fitting, f"none of {len(allowed)} contents fits; of the last {missing} is missing and {more} is too much"
+    check_search(snapshot, seed)
+    translator = Translator(folder, model=model)
+    results = translator.translate(_SOURCES)
+    assert all(result.text for result in results)
+    assert results[0].tokens
+    return fitting[-1]
+
+
+def check_search(snapshot: Snapshot, seed: int) -> None:
+    """States of live entries find themselves, and nothing that is gone is found."""
+    alive = np.flatnonzero(snapshot.entry_mask(snapshot.live_sentences))
+    chosen = np.random.default_rng(seed).choice(alive, min(16, len(alive)), replace=False)
+    # All are measured, so that what is not found is not there.
+    retriever = Retriever(snapshot, reranked=len(snapshot))
+    near = retriever.search(torch.from_numpy(snapshot.float_keys(chosen)), 4)
+    assert bool(near.found.all()), "too few neighbours"
+    assert set(near.entry_ids.flatten().tolist()) <= set(alive.tolist()), "a removed entry was found"
+    assert near.squared_distances[:, 0].max() == 0, "an entry does not find itself"
+
+
+def settle(folder: Path) -> None:
+    """After the next change, be it an empty one, nothing is left lying about."""
+    Store(folder).remove(unit_id="there is none")
+    manifest = Manifest.load(folder)
+    expected = {"manifest.json", "lock", "compaction-lock", manifest.data_folder}
+    expected |= set((manifest.index or {})["files"]) | set((manifest.adaptation or {})["files"])
+    left = {path.name for path in folder.iterdir()} - expected
+    networks = {name for name in left if name.endswith(".safetensors") and not name.startswith(".")}
+    assert not left - networks, f"{sorted(left - networks)} was left behind"
+    assert len(networks) <= 2, f"old networks pile up: {sorted(networks)}"
+
+
+def check_unfinished_build(out: Path, built: Memory, replaced: Memory | None) -> str | None:
+    """What is wrong after a build was killed: a store is there whole or not at all, and what is begun is sound."""
+    partial = partial_folder(out)
+    if (partial / "manifest.json").exists() and not verify(partial).is_sound:
+        return f"{partial} is damaged: {verify(partial).problems}"
+    if replaced is not None and not out.exists():
+        return f"{out} was to be replaced, and there is none"
+    if out.exists():
+        report = verify(out)
+        if not report.is_sound:
+            return f"{out} is damaged: {report.problems}"
+        if content_of(Snapshot.open(out)) not in [memory.content() for memory in (built, replaced) if memory]:
+            return f"{out} is neither the old store nor the new one"
+    return None
+
+
+def is_same_store(one: Path, other: Path) -> str | None:
+    """In what two stores differ, times aside."""
+    first, second = Manifest.load(one), Manifest.load(other)
+    for column in columns_of(first):
+        size = column.size_at(first.extent.counts)
+        parts = [(at / first.data_folder / column.name).read_bytes()[:size] for at in (one, other)]
+        if parts[0] != parts[1]:
+            return column.name
+    learned, expected = (dict(m.adaptation or {}) for m in (first, second))
+    for name in ("networks", "vanilla", "held_out", "memory"):
+        if learned.get(name) != expected.get(name):
+            return f"{name}: {learned.get(name)} and not {expected.get(name)}"
+    for name in (*first.index["files"], *learned["files"]) if first.index else ():
+        if (one / name).read_bytes() != (other / name).read_bytes():
+            return name
+    return None
