@@ -6,8 +6,9 @@ few are then decoded on the held-out sentences and the best BLEU wins, for vanil
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -239,7 +240,7 @@ def commit_adaptation(trained_on: Snapshot, networks: Mapping[str, Network], des
         manifest = Manifest.load(folder)
         if manifest.created_at != trained_on.manifest.created_at:
             raise StoreError(f"{folder} was built anew while it was being trained: train again")
-        old = (manifest.adaptation or {}).get("files", {})
+        _sweep_networks(folder, (manifest.adaptation or {}).get("files", {}))
         version = manifest.version + 1
         names = {method: f"{_PREFIXES[method]}-{version:06d}.safetensors" for method in networks}
         with storage_errors(folder):
@@ -249,7 +250,11 @@ def commit_adaptation(trained_on: Snapshot, networks: Mapping[str, Network], des
         memory = {"sentences": int(trained_on.live_sentences.sum())}
         changed = manifest.changed(adaptation={**described, "networks": names, "files": files, "memory": memory})
         changed.save(folder)
-        for path in (path for prefix in _PREFIXES.values() for path in folder.glob(f"{prefix}-*.safetensors")):
-            if path.name not in files and path.name not in old:
-                path.unlink(missing_ok=True)
         return changed
+
+
+def _sweep_networks(folder: Path, named: Collection[str]) -> None:
+    """Take away what earlier trainings left, those that were killed included."""
+    for path in (path for prefix in _PREFIXES.values() for path in folder.glob(f"{prefix}-*.safetensors")):
+        if path.name not in named:
+            path.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from nearmt import __version__
 from nearmt.adaptation import AdaptationSettings, Adapter, commit_adaptation
-from nearmt.builder import Builder, BuildSettings, is_begun, partial_folder, publish, refuse_foreign
+from nearmt.builder import Builder, BuildSettings, is_begun, partial_folder, publish, refuse_foreign, take_up
 from nearmt.compatibility import check_model
 from nearmt.corpus import DropCounts, SentencePair, normalise_space, read_pairs, write_tmx
 from nearmt.devset import dev_from_memory, dev_from_pairs
@@ -222,6 +222,7 @@ def build(
     if pairs is not None and len(pairs.pairs) < 2:
         raise SettingError(f"{pairs.origin}: at least two sentences are needed to train on, and better a few hundred")
     with build_lock(out):
+        take_up(out)
         _build(Builder(partial_folder(out), model, settings or BuildSettings(), progress), paths, format, resume)
         partial = partial_folder(out)
         snapshot = Snapshot.open(partial)
