@@ -3,12 +3,15 @@ VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help test demo experiments lint types tests format clean
+.PHONY: help test demo experiments lint types tests torture busy format clean
+KILLS ?= 300
 
 help:
 	@echo "make demo   set up, then build, train, compare and explain on a small real model and memory"
 	@echo "make test   set up, then lint, check types and run the tests: what CI runs"
 	@echo "make experiments  run the paper's tables on the demo's model (an hour) and put them into docs/"
+	@echo "make torture KILLS=300  kill a store's writers at random moments and look whether anything was lost"
+	@echo "make busy   add 20,000 pairs in 2,000 commits while another process translates, and time the commits"
 	@echo "make format put the code into its form"
 
 # torch comes first and by its exact version, so that nothing else chooses another build of it.
@@ -38,6 +41,12 @@ types: $(READY)
 
 tests: $(READY)
 	$(RUN)/pytest -n 2
+
+torture: $(READY)
+	PYTHONPATH=examples $(RUN)/python tests/torture.py --kills $(KILLS)
+
+busy: $(READY)
+	PYTHONPATH=examples $(RUN)/python tests/busy_writer.py --commits 2000 --pairs 20000
 
 format: $(READY)
 	$(RUN)/ruff check --fix .
