@@ -1,0 +1,219 @@
+"""Full disks, failing writes and read-only folders: a store is as before or as after, and one sentence says why."""
+
+import contextlib
+import ctypes
+import errno
+import os
+import resource
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nearmt.builder import partial_folder
+from nearmt.corpus import SentencePair
+from nearmt.errors import StoreError
+from nearmt.memory import Store, build
+from nearmt.store import Manifest, Snapshot, verify
+from nearmt.translator import Translator
+from torture_memory import Change
+from torture_store import ADAPTATION, BUILD, check_search, content_of, perform, refusal, settle, write_memory
+
+NEW = (SentencePair("die neue zelle .", "the new cell .", "n1", "client"),
+       SentencePair("das alte feld .", "the old field .", "n2", "client"))  # fmt: skip
+CHANGES = {
+    "add": Change("add", NEW),
+    "remove": Change("remove", removal=(("unit_id", "u3"),)),
+    "compact": Change("compact"),
+    "train": Change("train"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(toy_model, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    store = build(write_memory(folder), model=toy_model, out=folder / "a.store", settings=BUILD, adaptation=ADAPTATION)
+    store.add(NEW[:1], model=toy_model)
+    store.remove(unit_id="u7")
+    return store.folder
+
+
+@pytest.fixture
+def fresh(made, tmp_path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "fresh.store"))
+
+
+def learned_by(folder: Path) -> str:
+    return (Manifest.load(folder).adaptation or {})["trained_at"]
+
+
+def check_unharmed(folder: Path, before, after) -> None:
+    assert verify(folder).is_sound
+    content = content_of(Snapshot.open(folder))
+    assert content in (before, after)
+    check_search(Snapshot.open(folder), 1)
+
+
+class FailingAt:
+    """Lets calls through until the n-th, which finds the disk full, as do all that follow."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def wrap(self, function):
+        def called(*args, **options):
+            self.left -= 1
+            if self.left <= 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return function(*args, **options)
+
+        return called
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_whichever_flush_or_rename_fails_the_store_is_as_before_or_as_after(made, toy_model, tmp_path, kind):
+    before = content_of(Snapshot.open(made))
+    done = Path(shutil.copytree(made, tmp_path / "done.store"))
+    perform(done, CHANGES[kind], toy_model)
+    after = content_of(Snapshot.open(done))
+    failures = 0
+    for number in range(1, 200):
+        folder = Path(shutil.copytree(made, tmp_path / f"{number}.store"))
+        failing = FailingAt(number)
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("fsync", "rename", "replace", "mkdir"):
+                patch.setattr(os, name, failing.wrap(getattr(os, name)))
+            told = refusal(lambda folder=folder: perform(folder, CHANGES[kind], toy_model))
+        if told is None:
+            assert content_of(Snapshot.open(folder)) == after
+            break
+        assert "the disk is full" in told
+        failures += 1
+        check_unharmed(folder, before, after)
+        if number % 4 == 1:
+            perform(folder, CHANGES[kind], toy_model)  # once there is room again, it goes through
+            check_unharmed(folder, after, after)
+            settle(folder)
+        shutil.rmtree(folder)
+    assert failures >= 3
+
+
+@contextlib.contextmanager
+def largest_file(size: int):
+    """No file may grow beyond so many bytes: what a full disk looks like, in the middle of a write."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_file_that_cannot_grow_leaves_the_store_whole(made, toy_model, tmp_path, kind):
+    before = content_of(Snapshot.open(made))
+    written = made.glob("m*") if kind == "train" else made.rglob("*")  # manifest and Meta-k
+    sizes = sorted({path.stat().st_size for path in written if path.is_file() and path.stat().st_size > 64})
+    failures = 0
+    for number, size in enumerate(sizes):
+        folder = Path(shutil.copytree(made, tmp_path / f"{number}.store"))
+        with largest_file(size - 10 if kind in ("compact", "train") else size + 10):
+            told = refusal(lambda folder=folder: perform(folder, CHANGES[kind], toy_model))
+        if told is not None:
+            assert "disk" in told
+            failures += 1
+            check_unharmed(folder, before, before)
+        perform(folder, CHANGES[kind], toy_model)
+        after = content_of(Snapshot.open(folder))
+        check_unharmed(folder, after, after)
+        settle(folder)
+    assert failures >= 1
+
+
+def test_an_index_that_cannot_be_written_is_one_sentence(fresh, monkeypatch):
+    def fail(*args):
+        raise RuntimeError("Error in faiss::FileIOWriter: write error")
+
+    monkeypatch.setattr("faiss.write_index", fail)
+    before = content_of(Snapshot.open(fresh))
+    with pytest.raises(StoreError, match="index could not be written"):
+        Store(fresh).compact()
+    check_unharmed(fresh, before, before)
+    assert not (fresh / "compacting").exists()
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 9, 14, 20])
+def test_a_build_that_met_a_full_disk_goes_on(made, toy_model, tmp_path, number):
+    memory, out = write_memory(tmp_path), tmp_path / "b.store"
+    failing = FailingAt(number)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", failing.wrap(os.fsync))
+        with pytest.raises(StoreError, match="the disk is full"):
+            build(memory, model=toy_model, out=out, settings=BUILD, adaptation=ADAPTATION)
+    assert not out.exists()
+    store = build(memory, model=toy_model, out=out, settings=BUILD, adaptation=ADAPTATION, resume=True)
+    assert store.verify().is_sound
+    assert len(list(store.snapshot().all_units())) == 120
+    assert not partial_folder(out).exists()
+
+
+@contextlib.contextmanager
+def no_more_rights_than_the_owner():
+    """root may write anywhere; for a while it may not."""
+    if os.geteuid() != 0:
+        yield
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the version of the interface, and this thread
+    rights = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable, twice
+    if libc.capget(header, rights):
+        pytest.skip("rights cannot be looked at here")
+    effective = rights[0]
+    rights[0] = effective & ~0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    if libc.capset(header, rights):
+        pytest.skip("rights cannot be put down here")
+    try:
+        yield
+    finally:
+        rights[0] = effective
+        libc.capset(header, rights)
+
+
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_a_read_only_store_is_read_and_not_written(fresh, toy_model, has_locks):
+    if not has_locks:
+        for path in fresh.glob("*lock"):
+            path.unlink()
+    before = content_of(Snapshot.open(fresh))
+    files = {path: path.read_bytes() for path in fresh.rglob("*") if path.is_file()}
+    paths = [fresh, *fresh.rglob("*")]
+    modes = {path: path.stat().st_mode for path in paths}
+    for path in paths:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        with no_more_rights_than_the_owner():
+            translated = Translator(fresh, model=toy_model).translate(["heute öffnet die tabelle die große zelle ."])
+            assert translated[0].text
+            assert Store(fresh).info()["units"] == sum(before.values())
+            for change in CHANGES.values():
+                told = refusal(lambda change=change: perform(fresh, change, toy_model))
+                assert "no permission to write there" in told
+            with pytest.raises(StoreError, match="no permission"):
+                Store(fresh).repair()
+            assert verify(fresh).is_sound
+    finally:
+        for path, mode in modes.items():
+            path.chmod(mode)
+    assert {path: path.read_bytes() for path in fresh.rglob("*") if path.is_file()} == files
+    perform(fresh, CHANGES["add"], toy_model)
+
+
+def test_a_folder_that_is_not_writable_refuses_a_build(toy_model, tmp_path):
+    memory = write_memory(tmp_path)
+    place = tmp_path / "place"
+    place.mkdir()
+    place.chmod(0o555)
+    with no_more_rights_than_the_owner(), pytest.raises(StoreError, match="no permission to write there"):
+        build(memory, model=toy_model, out=place / "c.store", settings=BUILD, adaptation=ADAPTATION)
+    place.chmod(0o755)
+    assert not list(place.iterdir())
