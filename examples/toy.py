@@ -53,7 +53,9 @@ def sentences(count: int, seed: int, nouns: dict[str, str] | None = None) -> lis
     return list(pairs.items())
 
 
-def train_model(folder: Path, steps: int = 600, seed: int = 1) -> None:
+def train_model(
+    folder: Path, steps: int = 600, seed: int = 1, width: int = 64, normalization: str = "nmt_nfkc"
+) -> None:
     """Train the model on the general sense of the words and save it as a Hugging Face folder."""
     folder.mkdir(parents=True, exist_ok=True)
     general = sentences(4000, seed)
@@ -61,13 +63,13 @@ def train_model(folder: Path, steps: int = 600, seed: int = 1) -> None:
     text.write_text("".join(f"{source}\n{target}\n" for source, target in general), encoding="utf-8")
     sentencepiece.SentencePieceTrainer.train(
         input=str(text), model_prefix=str(folder / "pieces"), vocab_size=200, hard_vocab_limit=False, eos_id=EOS,
-        unk_id=UNKNOWN, pad_id=PAD, bos_id=-1, pad_piece="<pad>", minloglevel=2,
+        unk_id=UNKNOWN, pad_id=PAD, bos_id=-1, pad_piece="<pad>", minloglevel=2, normalization_rule_name=normalization,
     )  # fmt: skip
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "pieces.model"))
     size = pieces.vocab_size()
     config = MarianConfig(
-        vocab_size=size, decoder_vocab_size=size, d_model=64, encoder_layers=1, decoder_layers=1,
-        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=128, decoder_ffn_dim=128,
+        vocab_size=size, decoder_vocab_size=size, d_model=width, encoder_layers=1, decoder_layers=1,
+        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=2 * width, decoder_ffn_dim=2 * width,
         max_position_embeddings=64, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0,
         pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=PAD, forced_eos_token_id=EOS,
         scale_embedding=True, static_position_embeddings=True, tie_word_embeddings=True,

@@ -1,0 +1,117 @@
+"""How the golden store was made: a tiny model, a store with additions, corrections and removals, and what it gives.
+
+    PYTHONPATH=examples python tests/golden/make.py FOLDER
+
+The folders `model` and `store` and the file `expected.json` beside this script were made by it once, with store
+format 2, and are kept: every later version must open them and give the same. No test runs it. It writes into a new
+FOLDER, so that nothing here is replaced by accident; a new format gets a golden store of its own beside this one.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import toy
+
+from nearmt.adaptation import AdaptationSettings
+from nearmt.builder import BuildSettings
+from nearmt.corpus import SentencePair
+from nearmt.memory import Store, build
+from nearmt.metak import TrainingSettings
+from nearmt.seq2seq import Seq2Seq
+from nearmt.translator import Translation, Translator
+
+NAME = "nearmt-golden"  # of the model, wherever it stands
+_SENTENCES = toy.sentences(260, 7, toy.CLIENT)
+_SETTINGS = BuildSettings(segment_entries=300, index="IVF4,PQ16x4fs", num_probes=4, max_k=8)
+_ADAPTATION = AdaptationSettings(max_k=8, max_decoded=20, training=TrainingSettings(steps=600, first_check=100))
+
+
+def load_golden_model(folder: Path) -> Seq2Seq:
+    return Seq2Seq.load(folder, engine="torch", offline=True)
+
+
+def pairs(first: int, last: int, origin: str, date: str) -> list[SentencePair]:
+    """Some of the client's sentences as units of an origin."""
+    return [
+        SentencePair(source, target, f"{origin}-{number}", origin, date)
+        for number, (source, target) in enumerate(_SENTENCES[first:last], first)
+    ]
+
+
+def make_store(folder: Path, model: Seq2Seq) -> Store:
+    """Built, trained, added to, corrected, removed from, compacted, and then all of that again, not compacted."""
+    memory = folder / "memory.jsonl"
+    memory.write_text("".join(json.dumps(asdict(pair)) + "\n" for pair in pairs(0, 90, "manual", "2024-05-01")))
+    store = build(memory, model=model, out=folder / "store", settings=_SETTINGS, train=False)
+    memory.unlink()
+    for first, origin, date in ((90, "website", "2024-06-01"), (100, "letters", "2024-07-01")):
+        store.add(pairs(first, first + 10, origin, date), model=model)
+    store.remove(unit_id="manual-3")
+    store.compact()
+    store.train(_SENTENCES[160:260], model=model, settings=_ADAPTATION)
+    store.add([replace(pair, origin="second place") for pair in pairs(20, 24, "manual", "2024-08-01")])  # duplicates
+    store.add([replace(pair, target=f"now {pair.target}") for pair in pairs(90, 92, "website", "2024-08-02")])
+    store.add(pairs(110, 120, "letters", "2024-08-03"))
+    store.remove(unit_id="manual-5")
+    store.remove(origin="second place")
+    store.remove(source=_SENTENCES[112][0])
+    for name in ("lock", "compaction-lock"):
+        (store.folder / name).unlink()
+    return store
+
+
+def described(translation: Translation) -> dict[str, Any]:
+    """A translation with its evidence, as it is compared."""
+    return {
+        "source": translation.source,
+        "text": translation.text,
+        "score": round(translation.score, 5),
+        "tokens": [
+            {
+                "token": token.token,
+                "probability": round(token.probability, 5),
+                "nmt_share": round(token.nmt_share, 5),
+                "neighbors": [
+                    {
+                        "token": neighbor.token,
+                        "squared_distance": round(neighbor.squared_distance, 4),
+                        "unit_id": neighbor.segment.unit_id,
+                        "origin": neighbor.segment.origin,
+                        "position": neighbor.position,
+                    }
+                    for neighbor in token.neighbors[:3]
+                ],
+            }
+            for token in translation.tokens
+        ],
+    }
+
+
+def expected_of(store: Path, model: Seq2Seq, sources: Sequence[str]) -> dict[str, Any]:
+    """What the store holds, and how it translates."""
+    translator = Translator(store, model=model)
+    units = [[p.source, p.target, p.unit_id, p.origin, p.changed_at] for p in translator.snapshot.all_units()]
+    return {"units": units, "translations": [described(found) for found in translator.translate(sources)]}
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    folder.mkdir()
+    torch.set_num_threads(1)
+    toy.train_model(folder / "model", steps=1200, width=32, normalization="identity")
+    model = load_golden_model(folder / "model")
+    model.identity = replace(model.identity, name=NAME)  # not where it stands on this machine
+    store = make_store(folder, model)
+    chosen = (*_SENTENCES[3:7], *_SENTENCES[90:92], *_SENTENCES[111:114], *_SENTENCES[125:131])
+    expected = expected_of(store.folder, model, [source for source, _ in chosen])
+    content = json.dumps(expected, ensure_ascii=False, separators=(",", ":"))
+    (folder / "expected.json").write_text(content.replace('{"source"', '\n{"source"') + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
