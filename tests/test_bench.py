@@ -14,6 +14,7 @@ from nearmt.bench.timing import Stopwatch, interleaved
 from nearmt.cli.options import numbers_of
 from nearmt.errors import SettingError
 from nearmt.seq2seq.reference import save_random_marian
+from nearmt.store import Snapshot
 
 SETTINGS = BenchSettings(
     entries=40_000, batches=(1, 3), k=(2, 4), beam=2, source_length=6, output_length=5, rounds=1, index="IVF16,PQ32x4fs"
@@ -49,11 +50,26 @@ def test_every_table_is_measured_and_written(measured):
     assert growth_chart(content).startswith("<svg")
 
 
+def test_a_changed_memory_is_timed_beside_the_same_one_compacted(measured):
+    out, content = measured
+    assert {name for times in content["tables"]["living"].values() for name in times} == {"as it stands", "compacted"}
+    changed, compacted = (Snapshot.open(out / f"living-64-40000-float16{end}.store") for end in ("", "-compacted"))
+    indexed = changed.manifest.index["num_entries"]
+    assert (len(changed), indexed) == (40_000, 36_000)
+    assert changed.live_sentences.mean() == pytest.approx(0.9, abs=0.01)
+    assert [pair.source for pair in changed.texts()] == [pair.source for pair in compacted.texts()]
+    assert len(compacted) == compacted.manifest.index["num_entries"] == changed.entry_mask(changed.live_sentences).sum()
+    assert "×" in next(rows for heading, table in tables(content) if "removed" in heading for rows in table.rows)[-1]
+
+
 def test_the_store_is_used_again(measured, client, monkeypatch):
     out, _ = measured
-    monkeypatch.setattr("nearmt.bench.materials._fill", lambda *args: pytest.fail("made again"))
-    again = run_bench(client.store, out, BenchSettings(**{**vars(SETTINGS), "tables": ("search",)}), out / "tiny")
-    assert set(again["tables"]) == {"search"}
+    monkeypatch.setattr("nearmt.bench.materials.fill", lambda *args: pytest.fail("made again"))
+    monkeypatch.setattr("nearmt.bench.living.fill", lambda *args: pytest.fail("made again"))
+    again = run_bench(
+        client.store, out, BenchSettings(**{**vars(SETTINGS), "tables": ("search", "living")}), out / "tiny"
+    )
+    assert set(again["tables"]) == {"search", "living"}
 
 
 def test_mapping_to_another_width_keeps_distances():

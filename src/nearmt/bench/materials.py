@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,22 +66,28 @@ def timing_store(
         there = None
     if there is None or there.build.inputs != [described] or not there.build.is_complete:
         folder.mkdir(parents=True, exist_ok=True)
-        manifest = Manifest(
-            model=model_description(model),
-            languages=Languages(model.source_lang, model.target_lang),
-            width=model.width,
-            key_type=settings.key_type,
-            build=BuildProgress([described]),
-        )
-        manifest = _fill(folder, manifest, pieces, model.vocabulary_size, lambda n: progress("storing", n, entries))
+        manifest = empty_store(model, settings.key_type, described)
+        manifest = fill(folder, manifest, pieces, model.vocabulary_size, lambda n: progress("storing", n, entries))
         manifest.save(folder)
     Builder(folder, model, settings, progress).build_index()
     return Snapshot.open(folder), queries
 
 
-def _fill(
+def empty_store(model: Seq2Seq, key_type: str, described: dict[str, Any]) -> Manifest:
+    """What a store begins with that is described so."""
+    return Manifest(
+        model=model_description(model),
+        languages=Languages(model.source_lang, model.target_lang),
+        width=model.width,
+        key_type=key_type,
+        build=BuildProgress([described]),
+    )
+
+
+def fill(
     folder: Path, manifest: Manifest, pieces: Iterator[np.ndarray], vocabulary: int, on_progress: Callable[[int], None]
 ) -> Manifest:
+    """Append states with arbitrary values, a few to a sentence."""
     rng = np.random.default_rng(2)
     for states in pieces:
         count = len(states)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from nearmt.bench.living import living_stores, search_living
 from nearmt.bench.materials import (
     describe_store,
     timing_model,
@@ -36,7 +37,7 @@ from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Snapshot, build_lock, replace_file
 from nearmt.translator import open_finished
 
-TABLES = ("methods", "engines", "original", "parts", "search", "growth")
+TABLES = ("methods", "engines", "original", "parts", "search", "growth", "living")
 
 
 @dataclass(frozen=True)
@@ -86,16 +87,18 @@ def run_bench(
 class _Bench:
     def __init__(self, folder: Path, source: Snapshot, out: Path, settings: BenchSettings, progress: Progress) -> None:
         self.folder, self.out, self.settings, self.progress = folder, out, settings, progress
-        self.model = Seq2Seq.load(folder, engine=settings.engine)
-        build = BuildSettings(
+        self.model, self.source = Seq2Seq.load(folder, engine=settings.engine), source
+        self.build = BuildSettings(
             key_type=settings.key_type,
             index=settings.index,
             num_probes=settings.num_probes,
             reranked=settings.reranked,
             max_k=max(settings.k),
         )
-        name = f"timing-{self.model.width}-{settings.entries}-{settings.key_type}.store"
-        self.snapshot, self.queries = timing_store(out / name, self.model, source, settings.entries, build, progress)
+        self.shape = f"{self.model.width}-{settings.entries}-{settings.key_type}"
+        self.snapshot, self.queries = timing_store(
+            out / f"timing-{self.shape}.store", self.model, source, settings.entries, self.build, progress
+        )
         self.retriever = RealQueries(self.snapshot, self.queries)
 
     def about(self) -> dict[str, Any]:
@@ -209,6 +212,13 @@ class _Bench:
     def growth(self) -> dict[str, Any]:
         """One search of stores of growing size."""
         return growth(self.snapshot, self.queries, max(self.settings.k), self.settings.rounds, self.progress)
+
+    def living(self) -> dict[str, Any]:
+        """One search of a memory that has changed since it was indexed, and of the same memory compacted."""
+        folder = self.out / f"living-{self.shape}.store"
+        stores = living_stores(folder, self.model, self.source, self.settings.entries, self.build, self.progress)
+        rows = [batch * self.settings.beam for batch in self.settings.batches]
+        return _nested(search_living(stores, self.queries, rows, max(self.settings.k), self.settings.rounds))
 
 
 def _bind(run: Run, sources: list[list[int]]) -> Callable[[], object]:

@@ -22,12 +22,13 @@ def search_by_k(
     states = {count: torch.zeros(count, retriever.snapshot.manifest.width) for count in rows}
     results = {}
     for count in rows:
-        runs = {f"K={k}": _searching(retriever, states[count], k) for k in sizes}
+        runs = {f"K={k}": searching(retriever, states[count], k) for k in sizes}
         results[str(count)] = interleaved(runs, 4 * rounds, pause=0.0)
     return results
 
 
-def _searching(retriever: Retriever, states: torch.Tensor, k: int) -> Callable[[], object]:
+def searching(retriever: Retriever, states: torch.Tensor, k: int) -> Callable[[], object]:
+    """One search, to be timed."""
     return lambda: retriever.search(states, k)
 
 
@@ -47,7 +48,7 @@ def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progr
         factory = choose_factory(count, snapshot.manifest.width)
         index: FaissIndex = build_index(part, factory, settings.get("num_probes", 32))
         retriever = Retriever(part, index, settings.get("reranked"))
-        runs[str(count)] = _searching(retriever, queries[:_ROWS], k)
+        runs[str(count)] = searching(retriever, queries[:_ROWS], k)
     timings = interleaved(runs, 4 * rounds, pause=0.0)
     progress("growth", len(sizes), len(sizes))
     return {name: {"median": found.median, "spread": found.spread} for name, found in timings.items()}

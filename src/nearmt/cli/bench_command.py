@@ -29,7 +29,7 @@ def bench(
     k: Annotated[str, typer.Option("--k", help="Numbers of neighbours, with commas between.")] = "8,16,32",
     tables: Annotated[
         str, typer.Option("--tables", help="What to measure, with commas between.")
-    ] = "methods,engines,original,parts,search,growth",
+    ] = "methods,engines,original,parts,search,growth,living",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 5,
     beam: Annotated[int, typer.Option("--beam", min=1)] = 4,
     index: Annotated[str | None, typer.Option("--index", help="faiss factory string; else by size.")] = None,
