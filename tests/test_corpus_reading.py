@@ -72,6 +72,7 @@ def test_public_names() -> None:
         "PairSieve",
         "check_readable",
         "normalise_space",
+        "write_tmx",
     }
     assert all(hasattr(nearmt.corpus, name) for name in nearmt.corpus.__all__)
 

@@ -26,6 +26,12 @@ class Columns:
     keys: np.ndarray
     probabilities: np.ndarray
 
+    def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        return entries_of(self.keys, entry_ids)
+
+    def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        return entries_of(self.probabilities, entry_ids)
+
 
 def random_retrieved(seed: int, rows: int = 5, max_k: int = 6) -> tuple[Retrieved, Columns, torch.Tensor]:
     """Random queries and entries, some rows with missing neighbours, one with none, and exact repeats at distance 0."""

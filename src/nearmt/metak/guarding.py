@@ -1,4 +1,4 @@
-"""How strong a guard may be: as strong as it can without costing the dev set more than 1 % of its gain."""
+"""How strong a guard may be: as strong as it can without costing the dev set more than 0.3 % of its gain."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from nearmt.mixture import Method, MixtureWeights
 from nearmt.neighbors import EntryColumns
 
 STRENGTHS = (12.0, 8.0, 6.0, 4.0, 3.0, 2.0, 1.0)
-MAX_LOST_GAIN = 0.01
+MAX_LOST_GAIN = 0.003
 _FAR = 0.95
 _LEAST_SPREAD = 0.5  # of logarithms: a dev set of sentences that are all alike must not make every other one strange
 _WEIGHED_ROWS = 512  # some methods fetch keys
