@@ -97,14 +97,16 @@ def test_no_caution_changes_nothing_and_all_parts_still_sum_to_one(learned):
     _, held, trained = learned
     weights = trained.network.weigh(held.retrieved(NoColumns()))
     trails = torch.linspace(0, 12, len(held))
-    guarded = Guard(4.0, 6.0, 3.0).applied(weights, trails)
+    guarded = Guard(1.0, 4.0, 6.0, 3.0).applied(weights, trails)
     calm = trails <= 5
     assert torch.equal(guarded.nmt_share[calm], weights.nmt_share[calm])
     assert torch.equal(guarded.neighbor_weights[calm], weights.neighbor_weights[calm])
     total = guarded.nmt_share + guarded.neighbor_weights.sum(1)
     assert total.allclose(torch.ones(len(held)), atol=1e-5)
     assert guarded.size_probabilities.sum(1).allclose(torch.ones(len(held)), atol=1e-5)
-    shares = [Guard(4.0, 6.0, s).applied(weights, torch.full((len(held),), 7.0)).nmt_share for s in (0.0, 1.0, 8.0)]
+    shares = [
+        Guard(1.0, 4.0, 6.0, s).applied(weights, torch.full((len(held),), 7.0)).nmt_share for s in (0.0, 1.0, 8.0)
+    ]
     assert (shares[0] <= shares[1] + 1e-6).all()
     assert (shares[1] <= shares[2] + 1e-6).all()
     odds = (shares[1] / (1 - shares[1])).log() - (shares[0] / (1 - shares[0])).log()
@@ -120,13 +122,13 @@ def some_neighbors(distances: list[float], is_found: list[bool]) -> Neighbors:
 
 def test_a_trail_is_the_mean_so_far_and_leaves_out_what_found_nothing():
     near = some_neighbors([np.e - 1, 99.0, np.e**3 - 1, np.e**5 - 1], [True, False, True, True])
-    assert trails_along(near).tolist() == pytest.approx([1, 1, 2, 3])
-    assert trails_along(near, torch.tensor([0, 0, 4, 4])).tolist() == pytest.approx([1, 1, 3, 4])
-    assert trails_along(near, torch.tensor([1, 2, 3, 4])).tolist() == pytest.approx([1, 0, 3, 5])
+    assert trails_along(near, 1.0).tolist() == pytest.approx([1, 1, 2, 3])
+    assert trails_along(near, 1.0, torch.tensor([0, 0, 4, 4])).tolist() == pytest.approx([1, 1, 3, 4])
+    assert trails_along(near, 1.0, torch.tensor([1, 2, 3, 4])).tolist() == pytest.approx([1, 0, 3, 5])
 
 
 def test_trails_follow_the_beams():
-    trails = Trails()
+    trails = Trails(1.0)
     trails.follow(torch.tensor([0, 1]))
     assert trails.note(torch.arange(2), some_neighbors([np.e - 1, np.e**3 - 1], [True, True])).tolist() == [1, 3]
     trails.follow(torch.tensor([1, 1]))  # both go on from the second
@@ -146,7 +148,7 @@ def test_training_decoding_and_evidence_see_the_same_trails(client, toy_model):
         rows = rows[cache.positions[rows].argsort()]
         near = cache.neighbors.rows(rows)
         alone = Retrieved.at(cache.states[rows].float(), torch.zeros(len(rows), 9), near, translator.snapshot)
-        torch.testing.assert_close(cache.trails[rows], alone.trails)
+        torch.testing.assert_close(cache.trails(3.0)[rows], alone.trails(3.0))
 
 
 @pytest.mark.parametrize("gate", [None, Gate(threshold=-1e9)])
@@ -155,7 +157,7 @@ def test_what_is_decoded_is_what_evidence_says(client, toy_model, gate):
     translator = Translator(client.store, model=toy_model)
     network = translator.method
     sources = toy_model.tokenize_sources([source for source, _ in client.test_pairs[:6]])
-    network.guard = Guard(-1.0, 0.0, 4.0)  # every sentence counts as far
+    network.guard = Guard(1.0, -1.0, 0.0, 16.0)  # every sentence counts as far
     decoder = Decoder(toy_model, translator.retriever, network, translator.decoding, gate)
     found_with_guard, with_guard = decoder.decode(sources), []
     for source, found in zip(sources, found_with_guard, strict=True):
@@ -168,20 +170,20 @@ def test_what_is_decoded_is_what_evidence_says(client, toy_model, gate):
         [token.nmt_share for token in explain_tokens(decoder, source, found[0].token_ids)]
         for source, found in zip(sources, found_with_guard, strict=True)
     ]
-    assert sum(map(sum, with_guard)) > 2 * sum(map(sum, without)), "the guard was at work"
+    assert sum(map(sum, with_guard)) > 5 * sum(map(sum, without)), "the guard was at work"
 
 
 def test_a_store_learns_a_guard_unless_told_not_to_and_never_the_papers_way(store_copy, toy_model, client):
     settings = replace(QUICK, methods=("adaptive", "robust"))
     described = Store(store_copy).train(client.dev, model=toy_model, settings=settings)
     for content in (described["metak"], described["relatives"]["robust"]):
-        assert content["guard"] is None or set(content["guard"]) == {"middle", "far", "strength"}
+        assert content["guard"] is None or set(content["guard"]) == {"scale", "middle", "far", "strength"}
     assert described["settings"]["guard"] is True
     for changed in (replace(QUICK, guard=False), replace(QUICK, paper=True)):
         assert Store(store_copy).train(client.dev, model=toy_model, settings=changed)["metak"]["guard"] is None
 
 
-@pytest.mark.parametrize("guard", [None, Guard(1.0, 2.0, 4.0)])
+@pytest.mark.parametrize("guard", [None, Guard(1.0, 1.0, 2.0, 4.0)])
 def test_a_saved_network_keeps_its_guard(tmp_path, guard):
     from nearmt.relatives.robust import Robust
 

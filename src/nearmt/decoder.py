@@ -10,7 +10,7 @@ import torch
 from nearmt.beam import BeamSettings, Hypothesis, beam_search
 from nearmt.errors import SettingError
 from nearmt.gate import Gate, LastAsked
-from nearmt.guard import Trails
+from nearmt.guard import Guard, Trails
 from nearmt.mixture import Method, mix
 from nearmt.neighbors import Neighbors, Retrieved
 from nearmt.retriever import AnyRetriever
@@ -83,7 +83,8 @@ class Decoder:
         on_asked: Callable[[int, int], None],
     ) -> list[list[Hypothesis]]:
         session, rules = self.model.start_decoding(sources), self.model.rules
-        last_asked, trails = LastAsked(), Trails()
+        guard: Guard | None = getattr(self.method, "guard", None)
+        last_asked, trails = LastAsked(), Trails(guard.scale if guard is not None else 1.0)
 
         def step(
             token_ids: torch.Tensor,

@@ -2,7 +2,8 @@
 
 One token with far neighbours says little: a dev set has many of those, and there the memory still helps. That all
 tokens of a sentence are far says much. The trail of a token is the mean of log(1 + d_1) over the tokens of its
-sentence so far, itself included; the farther it lies above what is usual on dev, the more the model counts:
+sentence so far, itself included, with the distances scaled to a median of 100 on dev. The farther it lies above what
+is usual on dev, the more the model counts:
 
     caution = strength · max(0, (trail - middle) / (far - middle) - 1/2)        log-odds added to the model's share
 
@@ -24,6 +25,7 @@ _MOST = 30.0
 class Guard:
     """How a sentence's distances compare with those of the dev set, and what follows from it."""
 
+    scale: float  # of the distances
     middle: float
     far: float
     strength: float
@@ -47,7 +49,8 @@ class Guard:
 class Trails:
     """The trail of each row of a batch under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, scale: float) -> None:
+        self._scale = scale
         self._sum, self._count = torch.zeros(0), torch.zeros(0)
 
     def follow(self, parents: torch.Tensor) -> None:
@@ -58,6 +61,6 @@ class Trails:
 
     def note(self, rows: torch.Tensor, neighbors: Neighbors) -> torch.Tensor:
         """These rows, by number, were searched just now; what their trails are with it."""
-        self._sum[rows] += log_nearest(neighbors)
+        self._sum[rows] += log_nearest(neighbors, self._scale)
         self._count[rows] += neighbors.found[:, 0].float()
         return self._sum[rows] / self._count[rows].clamp_min(1)

@@ -83,19 +83,20 @@ def repeat_last(values: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     return torch.where(found, values, values.gather(1, last))
 
 
-def log_nearest(neighbors: Neighbors) -> torch.Tensor:
-    """log(1 + d_1) of each row, 0 where nothing was found."""
-    return torch.where(neighbors.found[:, 0], neighbors.squared_distances[:, 0].clamp_min(0).log1p(), 0.0)
+def log_nearest(neighbors: Neighbors, scale: float) -> torch.Tensor:
+    """log(1 + scale · d_1) of each row, 0 where nothing was found."""
+    nearest = neighbors.squared_distances[:, 0].clamp_min(0) * scale
+    return torch.where(neighbors.found[:, 0], nearest.log1p(), 0.0)
 
 
-def trails_along(neighbors: Neighbors, sentence_ids: torch.Tensor | None = None) -> torch.Tensor:
-    """The mean of log(1 + d_1) over the rows of a sentence so far, each row included; (rows,).
+def trails_along(neighbors: Neighbors, scale: float, sentence_ids: torch.Tensor | None = None) -> torch.Tensor:
+    """The mean of log(1 + scale · d_1) over the rows of a sentence so far, each row included; (rows,).
 
     The rows of a sentence stand together and in order. Without `sentence_ids` all rows are one sentence's.
     """
     if not len(neighbors):
         return torch.zeros(0)
-    sums = log_nearest(neighbors).double().cumsum(0)
+    sums = log_nearest(neighbors, scale).double().cumsum(0)
     counts = neighbors.found[:, 0].double().cumsum(0)
     if sentence_ids is not None:
         is_first = torch.ones(len(neighbors), dtype=torch.bool)
@@ -145,7 +146,7 @@ class Retrieved:
     _stored_probabilities: Callable[[], torch.Tensor]
     _neighbor_probabilities: Callable[[], torch.Tensor]
     _top_probabilities: Callable[[], torch.Tensor]
-    _trails: Callable[[], torch.Tensor] | None = None
+    _trails: Callable[[float], torch.Tensor] | None = None
 
     @classmethod
     def at(
@@ -169,7 +170,7 @@ class Retrieved:
                 log_probs.gather(1, neighbors.token_ids.to(log_probs.device)).exp().to("cpu", torch.float32)
             ),
             _top_probabilities=lambda: top_probabilities(log_probs).to("cpu", torch.float32),
-            _trails=None if trails is None else lambda: trails,
+            _trails=None if trails is None else lambda scale: trails,
         )
 
     def __len__(self) -> int:
@@ -200,10 +201,9 @@ class Retrieved:
         """(rows, 8) the model's highest probabilities at the query, highest first."""
         return self._top_probabilities()
 
-    @cached_property
-    def trails(self) -> torch.Tensor:
-        """(rows,) how far the nearest neighbours of the sentence have been so far: the mean of log(1 + d_1)."""
-        return self._trails() if self._trails is not None else trails_along(self.neighbors)
+    def trails(self, scale: float) -> torch.Tensor:
+        """(rows,) how far the nearest neighbours of the sentence have been so far: the mean of log(1 + scale · d_1)."""
+        return self._trails(scale) if self._trails is not None else trails_along(self.neighbors, scale)
 
     def nearest(self, k: int) -> "Retrieved":
         """The same rows with at most `k` neighbours."""
@@ -216,5 +216,5 @@ class Retrieved:
             lambda: self.stored_probabilities[:, :k],
             lambda: self.neighbor_probabilities[:, :k],
             lambda: self.top_probabilities,
-            lambda: self.trails,
+            self.trails,
         )

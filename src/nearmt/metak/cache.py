@@ -60,15 +60,14 @@ class NeighborCache:
             lambda: columns.probabilities_of(entry_ids),
             lambda: self.neighbor_probabilities,
             lambda: self.top_probabilities,
-            lambda: self.trails,
+            self.trails,
         )
 
-    @property
-    def trails(self) -> torch.Tensor:
-        """(n,) the mean of log(1 + d_1) over the tokens of the sentence so far; for whole sentences only."""
+    def trails(self, scale: float) -> torch.Tensor:
+        """(n,) the mean of log(1 + scale · d_1) over the tokens of the sentence so far; for whole sentences only."""
         order = torch.from_numpy(np.lexsort((self.positions.numpy(), self.sentence_ids.numpy())))
         trails = torch.empty(len(self))
-        trails[order] = trails_along(self.neighbors.rows(order), self.sentence_ids[order])
+        trails[order] = trails_along(self.neighbors.rows(order), scale, self.sentence_ids[order])
         return trails
 
     def median_distance(self, slot: int) -> float:

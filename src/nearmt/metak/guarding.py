@@ -29,7 +29,9 @@ def fit_guard(cache: NeighborCache, held_out: NeighborCache, method: Method, col
 
     What is usual is measured on `cache`; what a guard costs, on `held_out`.
     """
-    usual = cache.trails[cache.neighbors.found[:, 0]]
+    median = cache.median_distance(0)
+    scale = 100 / median if median > 0 else 1.0
+    usual = cache.trails(scale)[cache.neighbors.found[:, 0]]
     weights = _weights_at_gold(held_out, method, columns)
     own = held_out.gold_probability
     without = _loss(weights, own)
@@ -38,8 +40,8 @@ def fit_guard(cache: NeighborCache, held_out: NeighborCache, method: Method, col
         far = max(usual.quantile(_FAR).item(), middle + _LEAST_SPREAD)
         most = without + MAX_LOST_GAIN * max(held_out.base_loss - without, 0.0)
         for strength in STRENGTHS:
-            guard = Guard(middle, far, strength)
-            loss = _loss(guard.applied(weights, held_out.trails), own)
+            guard = Guard(scale, middle, far, strength)
+            loss = _loss(guard.applied(weights, held_out.trails(scale)), own)
             if loss <= most:
                 return FittedGuard(guard, loss)
     return FittedGuard(None, without)

@@ -74,7 +74,7 @@ class MetaK(nn.Module):
         neighbors = retrieved.neighbors
         probabilities = self(self.inputs(neighbors)).exp()
         weights = weights_from_sizes(neighbors.nearest(self.max_k), probabilities, self.sizes, self.temperature)
-        return self.guard.applied(weights, retrieved.trails) if self.guard is not None else weights
+        return self.guard.applied(weights, retrieved.trails(self.guard.scale)) if self.guard is not None else weights
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Relative(nn.Module, ABC):
     @torch.inference_mode()
     def weigh(self, retrieved: Retrieved) -> MixtureWeights:
         weights: MixtureWeights = self(retrieved.nearest(self.max_k))
-        return self.guard.applied(weights, retrieved.trails) if self.guard is not None else weights
+        return self.guard.applied(weights, retrieved.trails(self.guard.scale)) if self.guard is not None else weights
 
     def to_bytes(self) -> bytes:
         """A safetensors file that carries name and settings in its header."""
