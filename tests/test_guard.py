@@ -11,12 +11,12 @@ from nearmt.decoder import Decoder
 from nearmt.devset import collect_cache, dev_from_pairs
 from nearmt.evidence import explain_tokens
 from nearmt.gate import Gate
-from nearmt.guard import Guard, Trails
+from nearmt.guard import STAGES, Guard, Trails, stages
 from nearmt.memory import Store, load_pairs
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, fit_guard, train_metak
 from nearmt.metak.guarding import MAX_LOST_GAIN
 from nearmt.mixture import Vanilla
-from nearmt.neighbors import Neighbors, Retrieved, trails_along
+from nearmt.neighbors import Neighbors, Retrieved, Trail, trails_along
 from nearmt.relatives import load_relative
 from nearmt.translator import Translator
 from synthetic import VOCABULARY, make_cache
@@ -26,6 +26,11 @@ SCHEDULE = TrainingSettings(steps=1000, first_check=100, learning_rate=3e-3)
 
 class NoColumns:
     keys = probabilities = np.zeros(0)
+
+
+def even_guard(middle: float, far: float, strength: float) -> Guard:
+    """One that expects the same all along a sentence."""
+    return Guard(1.0, (middle,) * len(STAGES), (far,) * len(STAGES), strength)
 
 
 def moved(cache: NeighborCache, factor: float, wrong: bool = False) -> NeighborCache:
@@ -89,23 +94,46 @@ def test_dev_sentences_that_are_all_alike_do_not_make_every_other_one_strange(le
     cache = learned[0]
     alike = replace(cache, neighbors=replace(cache.neighbors, squared_distances=torch.full((len(cache), 8), 99.0)))
     guard = fit_guard(alike, alike, Vanilla(4, 10.0, 0.5), NoColumns()).guard
-    assert guard.far == pytest.approx(guard.middle + 0.5)
-    assert guard.caution(torch.tensor([np.log(120.0)])).item() == 0
+    assert guard.far == pytest.approx([middle + 0.5 for middle in guard.middle])
+    assert guard.caution(Trail(torch.tensor([np.log(120.0)]), torch.tensor([3]))).item() == 0
+
+
+def test_what_is_far_for_a_first_token_may_be_usual_for_a_tenth(learned):
+    cache = learned[0]
+    distances = torch.where(cache.positions == 0, 1.0, 99.0).unsqueeze(1) + torch.rand(len(cache), 8).cumsum(1)
+    near_at_first = replace(cache, neighbors=replace(cache.neighbors, squared_distances=distances))
+    guard = fit_guard(near_at_first, near_at_first, Vanilla(4, 10.0, 0.5), NoColumns()).guard
+    assert guard.middle[0] < guard.middle[1] < guard.middle[5]
+    caution = guard.caution(Trail(torch.tensor([guard.middle[5]] * 2), torch.tensor([1, 8])))
+    assert caution[0] > 1
+    assert caution[1] == 0
+
+
+def test_stages_follow_the_length_of_a_trail():
+    lengths = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 20, 21, 500])
+    assert stages(lengths).tolist() == [0, 0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7]
+
+
+def test_a_stage_with_few_tokens_takes_what_is_usual_at_all(learned):
+    guard = fit_guard(*learned[:2], learned[2].network, NoColumns()).guard  # sentences of ten tokens
+    assert guard.middle[6] == guard.middle[7] != guard.middle[5]
 
 
 def test_no_caution_changes_nothing_and_all_parts_still_sum_to_one(learned):
     _, held, trained = learned
     weights = trained.network.weigh(held.retrieved(NoColumns()))
-    trails = torch.linspace(0, 12, len(held))
-    guarded = Guard(1.0, 4.0, 6.0, 3.0).applied(weights, trails)
-    calm = trails <= 5
+    lengths = torch.arange(len(held)) % 30
+    trails = Trail(torch.linspace(0, 12, len(held)), lengths)
+    guarded = even_guard(4.0, 6.0, 3.0).applied(weights, trails)
+    calm = trails.mean <= 5
     assert torch.equal(guarded.nmt_share[calm], weights.nmt_share[calm])
     assert torch.equal(guarded.neighbor_weights[calm], weights.neighbor_weights[calm])
     total = guarded.nmt_share + guarded.neighbor_weights.sum(1)
     assert total.allclose(torch.ones(len(held)), atol=1e-5)
     assert guarded.size_probabilities.sum(1).allclose(torch.ones(len(held)), atol=1e-5)
     shares = [
-        Guard(1.0, 4.0, 6.0, s).applied(weights, torch.full((len(held),), 7.0)).nmt_share for s in (0.0, 1.0, 8.0)
+        even_guard(4.0, 6.0, s).applied(weights, Trail(torch.full((len(held),), 7.0), lengths)).nmt_share
+        for s in (0.0, 1.0, 8.0)
     ]
     assert (shares[0] <= shares[1] + 1e-6).all()
     assert (shares[1] <= shares[2] + 1e-6).all()
@@ -122,20 +150,27 @@ def some_neighbors(distances: list[float], is_found: list[bool]) -> Neighbors:
 
 def test_a_trail_is_the_mean_so_far_and_leaves_out_what_found_nothing():
     near = some_neighbors([np.e - 1, 99.0, np.e**3 - 1, np.e**5 - 1], [True, False, True, True])
-    assert trails_along(near, 1.0).tolist() == pytest.approx([1, 1, 2, 3])
-    assert trails_along(near, 1.0, torch.tensor([0, 0, 4, 4])).tolist() == pytest.approx([1, 1, 3, 4])
-    assert trails_along(near, 1.0, torch.tensor([1, 2, 3, 4])).tolist() == pytest.approx([1, 0, 3, 5])
+    for sentence_ids, means, lengths in (
+        (None, [1, 1, 2, 3], [1, 1, 2, 3]),
+        (torch.tensor([0, 0, 4, 4]), [1, 1, 3, 4], [1, 1, 1, 2]),
+        (torch.tensor([1, 2, 3, 4]), [1, 0, 3, 5], [1, 0, 1, 1]),
+    ):
+        trail = trails_along(near, 1.0, sentence_ids)
+        assert trail.mean.tolist() == pytest.approx(means)
+        assert trail.length.tolist() == lengths
 
 
 def test_trails_follow_the_beams():
     trails = Trails(1.0)
     trails.follow(torch.tensor([0, 1]))
-    assert trails.note(torch.arange(2), some_neighbors([np.e - 1, np.e**3 - 1], [True, True])).tolist() == [1, 3]
+    assert trails.note(torch.arange(2), some_neighbors([np.e - 1, np.e**3 - 1], [True, True])).mean.tolist() == [1, 3]
     trails.follow(torch.tensor([1, 1]))  # both go on from the second
-    assert trails.note(torch.tensor([1]), some_neighbors([np.e - 1], [True])).tolist() == pytest.approx([2])
+    second = trails.note(torch.tensor([1]), some_neighbors([np.e - 1], [True]))
+    assert (second.mean.tolist(), second.length.tolist()) == (pytest.approx([2]), [2])
     trails.follow(torch.tensor([0, 1]))
     after = trails.note(torch.arange(2), some_neighbors([np.e**5 - 1, np.e**2 - 1], [True, True]))
-    assert after.tolist() == pytest.approx([4, 2])
+    assert after.mean.tolist() == pytest.approx([4, 2])
+    assert after.length.tolist() == [2, 3]
 
 
 def test_training_decoding_and_evidence_see_the_same_trails(client, toy_model):
@@ -148,7 +183,8 @@ def test_training_decoding_and_evidence_see_the_same_trails(client, toy_model):
         rows = rows[cache.positions[rows].argsort()]
         near = cache.neighbors.rows(rows)
         alone = Retrieved.at(cache.states[rows].float(), torch.zeros(len(rows), 9), near, translator.snapshot)
-        torch.testing.assert_close(cache.trails(3.0)[rows], alone.trails(3.0))
+        both = cache.trails(3.0)
+        torch.testing.assert_close(Trail(both.mean[rows], both.length[rows]), alone.trails(3.0))
 
 
 @pytest.mark.parametrize("gate", [None, Gate(threshold=-1e9)])
@@ -157,7 +193,7 @@ def test_what_is_decoded_is_what_evidence_says(client, toy_model, gate):
     translator = Translator(client.store, model=toy_model)
     network = translator.method
     sources = toy_model.tokenize_sources([source for source, _ in client.test_pairs[:6]])
-    network.guard = Guard(1.0, -1.0, 0.0, 16.0)  # every sentence counts as far
+    network.guard = even_guard(-1.0, 0.0, 16.0)  # every sentence counts as far
     decoder = Decoder(toy_model, translator.retriever, network, translator.decoding, gate)
     found_with_guard, with_guard = decoder.decode(sources), []
     for source, found in zip(sources, found_with_guard, strict=True):
@@ -183,7 +219,7 @@ def test_a_store_learns_a_guard_unless_told_not_to_and_never_the_papers_way(stor
         assert Store(store_copy).train(client.dev, model=toy_model, settings=changed)["metak"]["guard"] is None
 
 
-@pytest.mark.parametrize("guard", [None, Guard(1.0, 1.0, 2.0, 4.0)])
+@pytest.mark.parametrize("guard", [None, even_guard(1.0, 2.0, 4.0)])
 def test_a_saved_network_keeps_its_guard(tmp_path, guard):
     from nearmt.relatives.robust import Robust
 

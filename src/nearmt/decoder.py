@@ -12,7 +12,7 @@ from nearmt.errors import SettingError
 from nearmt.gate import Gate, LastAsked
 from nearmt.guard import Guard, Trails
 from nearmt.mixture import Method, mix
-from nearmt.neighbors import Neighbors, Retrieved
+from nearmt.neighbors import Neighbors, Retrieved, Trail
 from nearmt.retriever import AnyRetriever
 from nearmt.seq2seq import Seq2Seq
 
@@ -147,7 +147,7 @@ class Decoder:
         log_probs: torch.Tensor,
         states: torch.Tensor,
         excluded: Sequence[np.ndarray | None] | None,
-        trails_with: Callable[[Neighbors], torch.Tensor],
+        trails_with: Callable[[Neighbors], Trail],
     ) -> tuple[torch.Tensor, Neighbors]:
         """Search and mix; `trails_with` tells the rows' trails once their neighbours are known."""
         assert self.method is not None

@@ -7,7 +7,8 @@ is usual on dev, the more the model counts:
 
     caution = strength · max(0, (trail - middle) / (far - middle) - 1/2)        log-odds added to the model's share
 
-`middle` and `far` are the median and the 95th percentile of the trails of the dev tokens, half a unit apart at least.
+`middle` and `far` are the median and the 95th percentile of the trails of the dev tokens that are as far into their
+sentence, half a unit apart at least: sentences begin alike, so what is far for a first token is near for a tenth.
 """
 
 from dataclasses import dataclass
@@ -15,10 +16,16 @@ from dataclasses import dataclass
 import torch
 
 from nearmt.mixture import MixtureWeights
-from nearmt.neighbors import Neighbors, log_nearest
+from nearmt.neighbors import Neighbors, Trail, log_nearest
 
+STAGES = (1, 2, 3, 4, 5, 7, 11, 21)  # the lengths at which a trail comes to the next stage
 _FREE = 0.5  # of the way from middle to far there is no caution
 _MOST = 30.0
+
+
+def stages(lengths: torch.Tensor) -> torch.Tensor:
+    """How far into its sentence a trail of some length is: 0 … len(STAGES) - 1."""
+    return torch.bucketize(lengths, torch.tensor(STAGES[1:]), right=True)
 
 
 @dataclass(frozen=True)
@@ -26,16 +33,24 @@ class Guard:
     """How a sentence's distances compare with those of the dev set, and what follows from it."""
 
     scale: float  # of the distances
-    middle: float
-    far: float
+    middle: tuple[float, ...]  # one for each stage
+    far: tuple[float, ...]
     strength: float
 
-    def caution(self, trails: torch.Tensor) -> torch.Tensor:
-        """(rows,): by how much the log-odds of the model rise."""
-        beyond = (trails - self.middle) / (self.far - self.middle) - _FREE
-        return (self.strength * beyond).clamp(0, _MOST)
+    def __post_init__(self) -> None:
+        for name in ("middle", "far"):
+            values = tuple(getattr(self, name))  # read from JSON they are lists
+            if len(values) != len(STAGES):
+                raise ValueError(f"a guard has {len(STAGES)} stages, not {len(values)}")
+            object.__setattr__(self, name, values)
 
-    def applied(self, weights: MixtureWeights, trails: torch.Tensor) -> MixtureWeights:
+    def caution(self, trails: Trail) -> torch.Tensor:
+        """(rows,): by how much the log-odds of the model rise."""
+        stage = stages(trails.length)
+        middle, far = torch.tensor(self.middle)[stage], torch.tensor(self.far)[stage]
+        return (self.strength * ((trails.mean - middle) / (far - middle) - _FREE)).clamp(0, _MOST)
+
+    def applied(self, weights: MixtureWeights, trails: Trail) -> MixtureWeights:
         """The same weights, the retrieved part of each row smaller by its caution."""
         kept = (-self.caution(trails)).exp()  # (rows,)
         scale = kept / (weights.nmt_share + (1 - weights.nmt_share) * kept)
@@ -59,8 +74,9 @@ class Trails:
             self._sum, self._count = torch.zeros(len(parents)), torch.zeros(len(parents))
         self._sum, self._count = self._sum[parents], self._count[parents]
 
-    def note(self, rows: torch.Tensor, neighbors: Neighbors) -> torch.Tensor:
+    def note(self, rows: torch.Tensor, neighbors: Neighbors) -> Trail:
         """These rows, by number, were searched just now; what their trails are with it."""
         self._sum[rows] += log_nearest(neighbors, self._scale)
         self._count[rows] += neighbors.found[:, 0].float()
-        return self._sum[rows] / self._count[rows].clamp_min(1)
+        length = self._count[rows]
+        return Trail(self._sum[rows] / length.clamp_min(1), length.long())

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -89,13 +89,20 @@ def log_nearest(neighbors: Neighbors, scale: float) -> torch.Tensor:
     return torch.where(neighbors.found[:, 0], nearest.log1p(), 0.0)
 
 
-def trails_along(neighbors: Neighbors, scale: float, sentence_ids: torch.Tensor | None = None) -> torch.Tensor:
-    """The mean of log(1 + scale · d_1) over the rows of a sentence so far, each row included; (rows,).
+class Trail(NamedTuple):
+    """How far each row's sentence has been from the memory so far, the row included."""
+
+    mean: torch.Tensor  # (rows,) of log(1 + scale · d_1)
+    length: torch.Tensor  # (rows,) over how many tokens
+
+
+def trails_along(neighbors: Neighbors, scale: float, sentence_ids: torch.Tensor | None = None) -> Trail:
+    """The trail of each row.
 
     The rows of a sentence stand together and in order. Without `sentence_ids` all rows are one sentence's.
     """
     if not len(neighbors):
-        return torch.zeros(0)
+        return Trail(torch.zeros(0), torch.zeros(0, dtype=torch.long))
     sums = log_nearest(neighbors, scale).double().cumsum(0)
     counts = neighbors.found[:, 0].double().cumsum(0)
     if sentence_ids is not None:
@@ -105,7 +112,7 @@ def trails_along(neighbors: Neighbors, scale: float, sentence_ids: torch.Tensor 
         before = (first - 1).clamp_min(0)
         has_before = first > 0
         sums, counts = (part - torch.where(has_before, part[before], 0.0) for part in (sums, counts))
-    return (sums / counts.clamp_min(1)).float()
+    return Trail((sums / counts.clamp_min(1)).float(), counts.long())
 
 
 def top_probabilities(log_probs: torch.Tensor) -> torch.Tensor:
@@ -146,7 +153,7 @@ class Retrieved:
     _stored_probabilities: Callable[[], torch.Tensor]
     _neighbor_probabilities: Callable[[], torch.Tensor]
     _top_probabilities: Callable[[], torch.Tensor]
-    _trails: Callable[[float], torch.Tensor] | None = None
+    _trails: Callable[[float], Trail] | None = None
 
     @classmethod
     def at(
@@ -155,7 +162,7 @@ class Retrieved:
         log_probs: torch.Tensor,
         neighbors: Neighbors,
         columns: EntryColumns,
-        trails: torch.Tensor | None = None,
+        trails: Trail | None = None,
     ) -> "Retrieved":
         """From the model's states, (rows, width), and its own log-probabilities, (rows, vocabulary), on any device.
 
@@ -201,7 +208,7 @@ class Retrieved:
         """(rows, 8) the model's highest probabilities at the query, highest first."""
         return self._top_probabilities()
 
-    def trails(self, scale: float) -> torch.Tensor:
+    def trails(self, scale: float) -> Trail:
         """(rows,) how far the nearest neighbours of the sentence have been so far: the mean of log(1 + scale · d_1)."""
         return self._trails(scale) if self._trails is not None else trails_along(self.neighbors, scale)
 

@@ -12,7 +12,7 @@ from nearmt.bench.systems import decoding
 from nearmt.bench.timing import Stopwatch
 from nearmt.decoder import Decoder
 from nearmt.mixture import Method, mix
-from nearmt.neighbors import Neighbors, Retrieved
+from nearmt.neighbors import Neighbors, Retrieved, Trail
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
 
@@ -79,7 +79,7 @@ class _TimedDecoder(Decoder):
         log_probs: torch.Tensor,
         states: torch.Tensor,
         excluded: Sequence[np.ndarray | None] | None,
-        trails_with: Callable[[Neighbors], torch.Tensor],
+        trails_with: Callable[[Neighbors], Trail],
     ) -> tuple[torch.Tensor, Neighbors]:
         assert self.method is not None
         assert self.retriever is not None
@@ -91,7 +91,7 @@ class _TimedDecoder(Decoder):
         log_probs: torch.Tensor,
         states: torch.Tensor,
         neighbors: Neighbors,
-        trails_with: Callable[[Neighbors], torch.Tensor],
+        trails_with: Callable[[Neighbors], Trail],
     ) -> torch.Tensor:
         assert self.method is not None
         assert self.retriever is not None

@@ -12,7 +12,7 @@ from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.index import build_index
 from nearmt.metak import MetaK
 from nearmt.mixture import Method, neighbor_counts
-from nearmt.neighbors import Neighbors
+from nearmt.neighbors import Neighbors, Trail
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
 from nearmt.seq2seq.reference import load_for_generate, token_names
@@ -43,7 +43,7 @@ class OriginalDecoder(Decoder):
         log_probs: torch.Tensor,
         states: torch.Tensor,
         excluded: Sequence[np.ndarray | None] | None,
-        trails_with: Callable[[Neighbors], torch.Tensor],
+        trails_with: Callable[[Neighbors], Trail],
     ) -> tuple[torch.Tensor, Neighbors]:
         assert self.retriever is not None
         method = self.method

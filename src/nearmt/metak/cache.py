@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearmt.neighbors import EntryColumns, Neighbors, Retrieved, trails_along
+from nearmt.neighbors import EntryColumns, Neighbors, Retrieved, Trail, trails_along
 
 TINY = 1e-30  # a likelihood below this counts as this, so that its log stays finite
 
@@ -63,12 +63,12 @@ class NeighborCache:
             self.trails,
         )
 
-    def trails(self, scale: float) -> torch.Tensor:
-        """(n,) the mean of log(1 + scale · d_1) over the tokens of the sentence so far; for whole sentences only."""
+    def trails(self, scale: float) -> Trail:
+        """The trail of each token; for whole sentences only."""
         order = torch.from_numpy(np.lexsort((self.positions.numpy(), self.sentence_ids.numpy())))
-        trails = torch.empty(len(self))
-        trails[order] = trails_along(self.neighbors.rows(order), scale, self.sentence_ids[order])
-        return trails
+        in_order = trails_along(self.neighbors.rows(order), scale, self.sentence_ids[order])
+        back = order.argsort()
+        return Trail(in_order.mean[back], in_order.length[back])
 
     def median_distance(self, slot: int) -> float:
         """The median distance of the neighbour in a slot, over the tokens that have neighbours; 0 without any."""

@@ -1,18 +1,19 @@
-"""How strong a guard may be: as strong as it can without costing the dev set more than 0.3 % of its gain."""
+"""How strong a guard may be: as strong as it can without costing the dev set more than 1 % of its gain."""
 
 from dataclasses import dataclass
 
 import torch
 
-from nearmt.guard import Guard
+from nearmt.guard import STAGES, Guard, stages
 from nearmt.metak.cache import TINY, NeighborCache
 from nearmt.mixture import Method, MixtureWeights
-from nearmt.neighbors import EntryColumns
+from nearmt.neighbors import EntryColumns, Trail
 
-STRENGTHS = (12.0, 8.0, 6.0, 4.0, 3.0, 2.0, 1.0)
-MAX_LOST_GAIN = 0.003
+STRENGTHS = (12.0, 10.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0)
+MAX_LOST_GAIN = 0.01
 _FAR = 0.95
 _LEAST_SPREAD = 0.5  # of logarithms: a dev set of sentences that are all alike must not make every other one strange
+_FEWEST = 40  # tokens to tell what is usual at a stage; with fewer, all tokens together tell it
 _WEIGHED_ROWS = 512  # some methods fetch keys
 
 
@@ -31,13 +32,12 @@ def fit_guard(cache: NeighborCache, held_out: NeighborCache, method: Method, col
     """
     median = cache.median_distance(0)
     scale = 100 / median if median > 0 else 1.0
-    usual = cache.trails(scale)[cache.neighbors.found[:, 0]]
+    usual = cache.trails(scale)
     weights = _weights_at_gold(held_out, method, columns)
     own = held_out.gold_probability
     without = _loss(weights, own)
-    if len(usual):
-        middle = usual.quantile(0.5).item()
-        far = max(usual.quantile(_FAR).item(), middle + _LEAST_SPREAD)
+    if (usual.length > 0).any():
+        middle, far = _usual_by_stage(usual)
         most = without + MAX_LOST_GAIN * max(held_out.base_loss - without, 0.0)
         for strength in STRENGTHS:
             guard = Guard(scale, middle, far, strength)
@@ -45,6 +45,17 @@ def fit_guard(cache: NeighborCache, held_out: NeighborCache, method: Method, col
             if loss <= most:
                 return FittedGuard(guard, loss)
     return FittedGuard(None, without)
+
+
+def _usual_by_stage(trails: Trail) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The median and the 95th percentile of the trails at each stage."""
+    is_counted = trails.length > 0
+    means, stage = trails.mean[is_counted], stages(trails.length[is_counted])
+    parts = [means[stage == number] for number in range(len(STAGES))]
+    parts = [part if len(part) >= _FEWEST else means for part in parts]
+    middle = tuple(part.quantile(0.5).item() for part in parts)
+    far = tuple(max(part.quantile(_FAR).item(), low + _LEAST_SPREAD) for part, low in zip(parts, middle, strict=True))
+    return middle, far
 
 
 def _weights_at_gold(cache: NeighborCache, method: Method, columns: EntryColumns) -> MixtureWeights:
