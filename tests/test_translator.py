@@ -239,6 +239,21 @@ def test_the_best_bleu_wins_and_then_the_likelier(translator, toy_model, client)
     assert best_trial([Trial(bad, 2.0, 50.0), Trial(good, 1.0, 50.0)]).method == good
 
 
+def test_settings_that_score_alike_are_told_apart_by_likelihood():
+    from nearmt.adaptation import Trial, likeliest_good_trial
+
+    references = [f"the cat sat on the mat {i}" for i in range(10)]
+    one_wrong = ("a cat sat on the mat 0", *references[1:])
+    two_wrong = (*references[:8], "a cat sat on the mat 8", "a cat sat on the mat 9")  # one sentence more is no proof
+    wrong = tuple(f"{i} it was not there" for i in range(10))
+    lucky = Trial(Vanilla(1, 1.0, 0.1), 2.0, 97.0, one_wrong)
+    likely = Trial(Vanilla(2, 1.0, 0.1), 1.5, 94.0, two_wrong)
+    unlikely, bad = replace(likely, loss=2.5), Trial(Vanilla(3, 1.0, 0.1), 0.1, 5.0, wrong)
+    assert likeliest_good_trial([lucky, likely, bad], references) is likely
+    assert likeliest_good_trial([lucky, unlikely, bad], references) is lucky
+    assert likeliest_good_trial([bad], references) is bad
+
+
 def test_tuning_chooses_what_is_likely_and_records_what_it_tried(store_copy, toy_model, client):
     settings = replace(QUICK, temperature=None, max_decoded=10)
     described = Store(store_copy).train(client.dev, model=toy_model, settings=settings)

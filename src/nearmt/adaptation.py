@@ -1,7 +1,8 @@
 """Teaching a store how far it may be trusted: retrieve once, train the networks, tune the baselines, commit.
 
 Whole sentences of the dev set are held out. Settings are ranked by likelihood on the cached neighbours; the best
-few are then decoded on the held-out sentences and the best BLEU wins, for vanilla and for adaptive alike.
+few are then decoded on the held-out sentences. For vanilla the best BLEU wins; for adaptive, whose settings differ by
+less than such scores are sure of, the likeliest of those that are as good as the best.
 """
 
 import random
@@ -27,7 +28,7 @@ from nearmt.progress import Progress, silent
 from nearmt.recall import measure_recall
 from nearmt.relatives import RELATIVES, Relative, TrainedRelative, train_relative
 from nearmt.retriever import Retriever
-from nearmt.scores import bleu
+from nearmt.scores import as_good_as_the_best, bleu
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Manifest, Snapshot, now, replace_file, sha256_of, storage_errors, write_lock
 
@@ -69,6 +70,7 @@ class Trial:
     method: Method
     loss: float
     bleu: float
+    outputs: tuple[str, ...] = ()
 
 
 class Adapter:
@@ -95,7 +97,8 @@ class Adapter:
         self._total = len(judge) * (len(candidates) + len(trained))
         adaptive_trials = self.run_trials(dev, judge, [(t.network, t.loss) for t in trained])
         vanilla_trials = self.run_trials(dev, judge, candidates)
-        adaptive, vanilla = best_trial(adaptive_trials), best_trial(vanilla_trials)
+        adaptive = likeliest_good_trial(adaptive_trials, [dev.pairs[i].target for i in judge])
+        vanilla = best_trial(vanilla_trials)
         assert isinstance(adaptive.method, MetaK)
         assert isinstance(vanilla.method, Vanilla)
         network = adaptive.method
@@ -219,13 +222,21 @@ class Adapter:
                 lambda done, at=offset: self.progress("choosing", at + done, self._total),  # type: ignore[misc]
             )
             self._decoded += len(judge)
-            trials.append(Trial(method, loss, bleu(decoder.texts(hypotheses), references)))
+            outputs = tuple(decoder.texts(hypotheses))
+            trials.append(Trial(method, loss, bleu(outputs, references), outputs))
         return trials
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial:
     """The best BLEU wins; among equals, the likelier setting."""
     return max(trials, key=lambda trial: (round(trial.bleu, 2), -trial.loss))
+
+
+def likeliest_good_trial(trials: Sequence[Trial], references: Sequence[str]) -> Trial:
+    """The likeliest setting among those whose BLEU is within the noise of the best."""
+    are_good = as_good_as_the_best([trial.outputs for trial in trials], references)
+    good = [trial for trial, is_good in zip(trials, are_good, strict=True) if is_good]
+    return min(good, key=lambda trial: trial.loss)
 
 
 def _trial_dict(trial: Trial) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
@@ -11,6 +12,7 @@ from nearmt.errors import SettingError
 from nearmt.store import TextLookup
 
 _SAMPLES = 1000
+_NOISE_SAMPLES = 300
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,36 @@ def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
     if not outputs:
         raise SettingError("there is nothing to score")
     score: float = BLEU(force=True).corpus_score(list(outputs), [list(references)]).score
+    return score
+
+
+def as_good_as_the_best(systems: Sequence[Sequence[str]], references: Sequence[str]) -> list[bool]:
+    """Which systems' BLEU is within one standard error of the best one's.
+
+    The error is that of the difference, by paired bootstrap: with few sentences, the highest score is mostly luck.
+    """
+    metric = BLEU(force=True)
+    counts = np.array([[_counts(metric, *pair) for pair in zip(o, references, strict=True)] for o in systems])
+    drawn = np.random.default_rng(1).multinomial(
+        len(references), [1 / len(references)] * len(references), _NOISE_SAMPLES
+    )
+    own = [_bleu_of(part.sum(axis=0)) for part in counts]
+    resampled = np.array([[_bleu_of(row) for row in drawn @ part] for part in counts])  # (systems, samples)
+    best = int(np.argmax(own))
+    errors = (resampled[best] - resampled).std(axis=1)
+    return [own[best] - score <= error for score, error in zip(own, errors, strict=True)]
+
+
+def _counts(metric: BLEU, output: str, reference: str) -> list[int]:
+    """What BLEU adds up over sentences: lengths, matches, n-grams."""
+    score = metric.corpus_score([output], [[reference]])
+    return [score.sys_len, score.ref_len, *score.counts, *score.totals]
+
+
+def _bleu_of(counts: np.ndarray) -> float:
+    sys_len, ref_len, *rest = counts.tolist()
+    order = len(rest) // 2
+    score: float = BLEU.compute_bleu(rest[:order], rest[order:], sys_len, ref_len, smooth_method="exp").score
     return score
 
 

@@ -27,7 +27,7 @@ from nearmt.translator import Translator
 CURVE_SENTENCES = 100
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
 CURVE_STEPS = 1000  # enough for a point of a curve
-QUICK = AdaptationSettings(max_decoded=40, training=TrainingSettings(steps=3000))  # minutes matter here
+QUICK = AdaptationSettings(max_decoded=60, training=TrainingSettings(steps=3000))  # minutes matter here
 NUM_EXAMPLES = 3
 
 

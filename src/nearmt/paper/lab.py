@@ -22,7 +22,7 @@ from nearmt.paper.workspace import Workspace, as_key, digest
 from nearmt.progress import Progress, silent
 from nearmt.relatives import Relative, load_relative, train_relative
 from nearmt.retriever import Retriever
-from nearmt.scores import bleu, compare
+from nearmt.scores import as_good_as_the_best, bleu, compare
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Languages, replace_file
 
@@ -130,7 +130,7 @@ class Lab:
         return load_relative(path)
 
     def temperature(self, domain: Domain) -> float:
-        """T of the domain: the paper's, or the best by BLEU among the likeliest, at the largest K."""
+        """T of the domain, at the largest K: the paper's, or the likeliest of those as good as the best by BLEU."""
         if self.config.paper_protocol:
             return domain.config.paper_temperature
         settings = self._training(seed=self.config.seeds[0])
@@ -150,10 +150,13 @@ class Lab:
             networks = [candidate.network for candidate in trained[: self.config.judged_settings]]
             for network in networks:
                 self._put_guard(domain, network, train_part, select_part)
-            judged = [self.judge(domain, network) for network in networks]
-            tried = [{"temperature": n.temperature, "bleu": b} for n, b in zip(networks, judged, strict=True)]
-            best = max(tried, key=lambda trial: round(trial["bleu"], 2))
-            found = self.workspace.keep("temperature", key, {"best": best["temperature"], "tried": tried})
+            outputs, references = [self._judged(domain, network) for network in networks], self._judging_by(domain)
+            tried = [
+                {"temperature": network.temperature, "bleu": bleu(texts, references)}
+                for network, texts in zip(networks, outputs, strict=True)
+            ]
+            likeliest = as_good_as_the_best(outputs, references).index(True)
+            found = self.workspace.keep("temperature", key, {"best": tried[likeliest]["temperature"], "tried": tried})
         return float(found["best"])
 
     def tuned_vanilla(self, domain: Domain, k: int) -> tuple[Vanilla, float]:
@@ -192,6 +195,14 @@ class Lab:
 
     def judge(self, domain: Domain, method: Method) -> float:
         """BLEU of a method on held-out dev sentences."""
+        return bleu(self._judged(domain, method), self._judging_by(domain))
+
+    def _judging_by(self, domain: Domain) -> list[str]:
+        """The references of the held-out sentences that are decoded."""
+        return [domain.dev.pairs[i].target for i in domain.held_out[: self.config.judged_sentences]]
+
+    def _judged(self, domain: Domain, method: Method) -> list[str]:
+        """Those sentences, translated."""
         rows = domain.held_out[: self.config.judged_sentences]
         dev = domain.dev
         excluded = [dev.excluded[i] for i in rows]
@@ -201,8 +212,7 @@ class Lab:
         def heard(done: int) -> None:
             self.progress(f"{domain.name}: choosing", done, len(rows))
 
-        texts = decoder.texts(decoder.decode([dev.sources[i] for i in rows], without, heard))
-        return bleu(texts, [dev.pairs[i].target for i in rows])
+        return decoder.texts(decoder.decode([dev.sources[i] for i in rows], without, heard))
 
     def score(self, store: Domain | None, test: TestSet, method: Method | None, *, shuffled: bool = False) -> Result:
         """Translate a test set with a domain's store; no method is the plain model."""

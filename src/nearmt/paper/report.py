@@ -57,7 +57,8 @@ def _setting_lines(config: PaperConfig, about: dict[str, Any]) -> list[str]:
     protocol = (
         "the paper's: trained and selected on all of dev, raw features, fixed T"
         if config.paper_protocol
-        else "whole dev sentences held out for selection; T, k and share chosen there by BLEU among the likeliest"
+        else "whole dev sentences held out for selection; vanilla's k, T and share chosen there by BLEU, "
+        "adaptive's T by likelihood among those within a standard error of the best BLEU"
     )
     return [
         f"Model: {model['name']} ({model['architecture']}, width {model['width']}, weights {model['weights']}).",
