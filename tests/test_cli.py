@@ -334,3 +334,15 @@ def test_a_log_tells_the_time_that_is_left(monkeypatch, capsys):
     for stage, done, total in [("a", 0, 40), ("a", 10, 40), ("b", 1, None), ("a", 2, 40), ("a", 4, 40)]:
         report(stage, done, total)
     assert told == ["a 0 of 40", "a 10 of 40, 3 min left", "b 1", "a 2 of 40", "a 4 of 40, 18 h 8 min left"]
+
+
+def test_a_build_keeps_to_the_memory_it_is_given(nearmt, client, tmp_path):
+    where = ("--model", client.model, "--no-train", "--quiet")
+    code, out, err = nearmt(
+        "build", client.memory, "--out", tmp_path / "small.store", "--memory", "2M", "--json", *where
+    )
+    assert code == 0, err
+    assert json.loads(out)["index"]["memory"] == 2 << 20
+    code, _, err = nearmt("build", client.memory, "--out", tmp_path / "other.store", "--memory", "some", *where)
+    assert code != 0
+    assert "such as 500M or 4G" in err

@@ -45,11 +45,12 @@ class BuildSettings:
     num_probes: int = 32
     reranked: int = RERANKED  # candidates whose distances are measured exactly; 0 keeps the index's own
     max_k: int = 32  # the K that recall is measured at
+    memory: int | None = None  # bytes that the index may take; a larger one stays on disk
     keep_identical: bool = False
 
     @property
     def indexing(self) -> IndexSettings:
-        return IndexSettings(self.index, self.num_probes, self.reranked, self.max_k)
+        return IndexSettings(self.index, self.num_probes, self.reranked, self.max_k, self.memory)
 
     def __post_init__(self) -> None:
         if self.key_type not in KEY_TYPES:

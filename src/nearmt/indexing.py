@@ -1,10 +1,12 @@
 """Making the index of a store, and measuring what it misses."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nearmt.index.faiss_index import build_index, check_factory, choose_factory, save_index
+from nearmt.index.parts import build_parts, bytes_in_memory, check_mapped, choose_mapped_factory
 from nearmt.progress import Progress, silent
 from nearmt.recall import held_out_states, measure_recall
 from nearmt.retriever import RERANKED, Retriever
@@ -21,22 +23,32 @@ class IndexSettings:
     num_probes: int = 32
     reranked: int = RERANKED  # candidates whose distances are measured exactly; 0 keeps the index's own
     max_k: int = 32  # the K that recall is measured at
+    memory: int | None = None  # bytes; an index that takes more is made in parts whose lists stay on disk
 
     @classmethod
     def of(cls, manifest: Manifest) -> "IndexSettings":
         """What the index of a store was made with."""
         index = manifest.index or {}
         factory = None if index.get("is_chosen", True) else index["factory"]
-        asked = {name: index[name] for name in ("num_probes", "reranked") if name in index}
+        asked = {name: index[name] for name in ("num_probes", "reranked", "memory") if name in index}
         return cls(factory, max_k=index.get("recall", {}).get("k", 32), **asked)
 
     def factory_for(self, num_entries: int, width: int) -> str:
+        if self.factory is None and self.is_mapped(num_entries, width):
+            return choose_mapped_factory(num_entries, width)
         return self.factory or choose_factory(num_entries, width)
 
+    def is_mapped(self, num_entries: int, width: int) -> bool:
+        """Whether the index would take more memory than there may be."""
+        factory = self.factory or choose_factory(num_entries, width)
+        return self.memory is not None and bytes_in_memory(factory, width, num_entries) > self.memory
+
     def check(self, width: int) -> None:
-        """Refuse a factory string that faiss does not understand."""
+        """Refuse a factory string that faiss does not understand, or that the memory would not do for."""
         if self.factory is not None:
             check_factory(self.factory, width)
+            if self.memory is not None:
+                check_mapped(self.factory, width)
 
 
 def index_name(manifest: Manifest) -> str:
@@ -52,18 +64,26 @@ def index_snapshot(snapshot: Snapshot, settings: IndexSettings, progress: Progre
     total, folder = len(snapshot), snapshot.folder
     factory = settings.factory_for(total, snapshot.manifest.width)
     progress("indexing", 0, total)
-    index = build_index(snapshot, factory, settings.num_probes, lambda done: progress("indexing", done, total))
-    path: Path = folder / index_name(snapshot.manifest)
     with storage_errors(folder):
         description = {
-            **save_index(index, path),
+            **_made(snapshot, factory, settings, lambda done: progress("indexing", done, total)),
             "reranked": settings.reranked,
             "is_chosen": settings.factory is None,
+            **({} if settings.memory is None else {"memory": settings.memory}),
         }
-    del index  # its lists have grown by doubling; read back they are as large as they need to be
     if not total:
         return description
     indexed = Snapshot(folder, replace(snapshot.manifest, index=description))
     states, excluded = held_out_states(snapshot, _RECALL_QUERIES)
     recall = measure_recall(Retriever(indexed), states, excluded, min(settings.max_k, total))
     return {**description, "recall": recall.as_dict()}
+
+
+def _made(
+    snapshot: Snapshot, factory: str, settings: IndexSettings, on_progress: Callable[[int], None]
+) -> dict[str, Any]:
+    """Make the index and write it. What grew in memory is given back: read again, it is as large as it needs to be."""
+    path: Path = snapshot.folder / index_name(snapshot.manifest)
+    if settings.memory is not None and settings.is_mapped(len(snapshot), snapshot.manifest.width):
+        return build_parts(snapshot, factory, settings.num_probes, settings.memory, path, on_progress)
+    return save_index(build_index(snapshot, factory, settings.num_probes, on_progress), path)

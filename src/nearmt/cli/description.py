@@ -18,7 +18,8 @@ def print_info(described: dict[str, Any]) -> None:
         ("on disk", f"{bytes_on_disk['data'] / 1e6:,.1f} MB data, {bytes_on_disk['index'] / 1e6:,.1f} MB index"),
         ("dropped", ", ".join(f"{n:,} {reason}" for reason, n in described["dropped"].items()) or "nothing"),
         ("index", f"{index.get('factory', 'none')}" + ("" if index.get("factory") in (None, "Flat") else
-                  f", {index['num_probes']} lists probed, {index['reranked']} re-ranked")),
+                  f", {index['num_probes']} lists probed, {index['reranked']} re-ranked"
+                  + (f", on disk in {len(index['files'])} parts" if "mapped_bytes" in index else ""))),
     ]  # fmt: skip
     if recall:
         rows.append(("recall", _recall_text(recall)))

@@ -1,9 +1,12 @@
 """Options that several commands share, each spelt once."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from nearmt.errors import SettingError
 
 if TYPE_CHECKING:
     from nearmt.decoder import DecodingSettings
@@ -92,3 +95,16 @@ def set_threads(threads: int | None) -> None:
 
         torch.set_num_threads(threads)
         faiss.omp_set_num_threads(threads)
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def bytes_of(option: str, text: str | None) -> int | None:
+    """A number of bytes written as 500M or 4G."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None or float(found[1]) <= 0:
+        raise SettingError(f"{option} wants a number of bytes such as 500M or 4G, not {text!r}")
+    return int(float(found[1]) * _UNITS[found[2].upper()])

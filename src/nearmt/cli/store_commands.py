@@ -15,6 +15,7 @@ from nearmt.cli.options import (
     Quiet,
     StorePath,
     Threads,
+    bytes_of,
     names_of,
     set_threads,
 )
@@ -60,6 +61,10 @@ def build(
     rerank: Annotated[
         int, typer.Option("--rerank", min=0, help="Candidates measured exactly; 0 keeps the index's own distances.")
     ] = 128,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option("--memory", help="Memory that the index may take, such as 4G; a larger one stays on disk."),
+    ] = None,
     keys: Annotated[
         str, typer.Option("--keys", help="Type of the stored keys: float16, float32 or int8 (half the disk).")
     ] = "float16",
@@ -81,8 +86,9 @@ def build(
 
     set_threads(threads)
     settings = BuildSettings(
-        key_type=keys, index=index, num_probes=probes, reranked=rerank, max_k=max_k, keep_identical=keep_identical
-    )
+        key_type=keys, index=index, num_probes=probes, reranked=rerank, max_k=max_k,
+        memory=bytes_of("--memory", memory_limit), keep_identical=keep_identical,
+    )  # fmt: skip
     memory.check_place(out, resume=resume, force=force)
     loaded = Seq2Seq.load(
         model, revision=revision, source_lang=source, target_lang=target, source_prefix=source_prefix, offline=offline,

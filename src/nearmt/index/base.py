@@ -1,7 +1,7 @@
 """What nearmt asks of a search engine."""
 
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -41,4 +41,13 @@ class Index(Protocol):
 
     def search(self, queries: np.ndarray, k: int, allowed: Allowed | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(rows, k) squared distances, perhaps approximate, and entry ids, -1 where there are none."""
+        ...
+
+
+@runtime_checkable
+class GrowingIndex(Protocol):
+    """An index that takes in further entries as long as it is open."""
+
+    def add(self, keys: np.ndarray) -> None:
+        """The keys of the next entries."""
         ...

@@ -25,14 +25,18 @@ def choose_factory(num_entries: int, width: int) -> str:
     """The faiss factory string for a store of this size."""
     if num_entries <= EXACT_UP_TO:
         return "Flat"
-    lists = 1 << round(math.log2(4 * math.sqrt(num_entries)))
-    lists = max(64, min(lists, 4096))
+    lists = count_lists(num_entries)
     # One 4-bit code for each of the directions in which states vary most finds more of p_kNN's mass than the same
     # bytes spread over all of them, and is searched faster. (Learned rotations find no more and take minutes to train.)
     parts = 64 if width <= 512 else 128
     if width <= parts:
         return f"IVF{lists},PQ{width}x4fs"
     return f"PCA{parts},IVF{lists},PQ{parts}x4fs"
+
+
+def count_lists(num_entries: int) -> int:
+    """How many inverted lists an index of this size has."""
+    return max(64, min(1 << round(math.log2(4 * math.sqrt(max(num_entries, 1)))), 4096))
 
 
 class FaissIndex:
@@ -102,6 +106,15 @@ def build_index(
     """Train an index on a sample of the keys and add them all, in pieces."""
     if factory == "Flat":
         return FaissIndex(_flat(snapshot, len(snapshot)), factory, num_probes)
+    index = trained_index(snapshot, factory, seed)
+    for start in range(0, len(snapshot), _ADD_ROWS):
+        index.add(snapshot.float_keys(slice(start, start + _ADD_ROWS)))
+        on_progress(min(start + _ADD_ROWS, len(snapshot)))
+    return FaissIndex(index, factory, num_probes)
+
+
+def trained_index(snapshot: Snapshot, factory: str, seed: int = 1) -> Any:
+    """faiss's index, trained on a sample of the keys and still empty."""
     index = check_factory(factory, snapshot.manifest.width)
     inverted = faiss.try_extract_index_ivf(index)
     if inverted is not None:
@@ -119,10 +132,15 @@ def build_index(
         index.train(snapshot.float_keys(sample))
     except RuntimeError as error:
         raise SettingError(f"the index {factory} cannot be trained on {len(snapshot)} entries") from error
-    for start in range(0, len(snapshot), _ADD_ROWS):
-        index.add(snapshot.float_keys(slice(start, start + _ADD_ROWS)))
-        on_progress(min(start + _ADD_ROWS, len(snapshot)))
-    return FaissIndex(index, factory, num_probes)
+    return index
+
+
+def write_index(index: Any, path: Path) -> None:
+    """faiss's own file."""
+    try:
+        faiss.write_index(index, str(path))
+    except RuntimeError as error:
+        raise OSError(errno.EIO, "the index could not be written; is the disk full?", str(path)) from error
 
 
 def save_index(index: FaissIndex, path: Path) -> dict[str, Any]:
@@ -130,19 +148,15 @@ def save_index(index: FaissIndex, path: Path) -> dict[str, Any]:
     description = {"kind": "faiss", "factory": index.factory, "num_probes": index.num_probes,
                    "num_entries": index.num_entries, "files": {}}  # fmt: skip
     if index.factory != "Flat":
-        try:
-            faiss.write_index(index._index, str(path))
-        except RuntimeError as error:
-            raise OSError(errno.EIO, "the index could not be written; is the disk full?", str(path)) from error
+        write_index(index.handle, path)
         fsync_file(path)
         description["files"] = {path.name: sha256_of(path)}
         description["bytes"] = path.stat().st_size
     return description
 
 
-def load_index(snapshot: Snapshot) -> FaissIndex:
-    """The index that the manifest names; exact search where it names none."""
-    description = snapshot.manifest.index
+def load_faiss_index(snapshot: Snapshot, description: dict[str, Any] | None) -> FaissIndex:
+    """The index that the manifest describes; exact search where there is none."""
     if description is None or description["factory"] == "Flat":
         return FaissIndex(_flat(snapshot, len(snapshot)), "Flat", 1)
     ((name, checksum),) = description["files"].items()

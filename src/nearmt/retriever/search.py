@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from nearmt.index import Allowed, FaissIndex, Index, load_index, measured
+from nearmt.index import Allowed, GrowingIndex, Index, load_index, measured
 from nearmt.neighbors import Neighbors, in_order
 from nearmt.store import Filter, Snapshot
 
@@ -50,7 +50,7 @@ class Retriever:
 
     def _take_in(self) -> None:
         """Bring the index near to the snapshot's end, to a place that depends on the snapshot alone."""
-        if isinstance(self.index, FaissIndex):
+        if isinstance(self.index, GrowingIndex):
             end = (len(self.snapshot) // _TAKEN_IN - 1) * _TAKEN_IN
             for start in range(self.index.num_entries, end, _TAKEN_IN):
                 self.index.add(self.snapshot.float_keys(slice(start, min(start + _TAKEN_IN, end))))

@@ -1,0 +1,14 @@
+"""Opening the index of a store, whatever kind it is of."""
+
+from nearmt.index.base import Index
+from nearmt.index.faiss_index import load_faiss_index
+from nearmt.index.parts import load_parts
+from nearmt.store import Snapshot
+
+
+def load_index(snapshot: Snapshot) -> Index:
+    """The index that the manifest names; exact search where it names none."""
+    description = snapshot.manifest.index
+    if description is not None and "mapped_bytes" in description:
+        return load_parts(snapshot, description)
+    return load_faiss_index(snapshot, description)
