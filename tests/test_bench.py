@@ -1,6 +1,7 @@
 """The benchmark on a tiny random model and the toy store: every table is there, and distances are kept."""
 
 import json
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from nearmt.bench import BenchSettings, run_bench
 from nearmt.bench.materials import NUM_QUERIES, timing_states
+from nearmt.bench.memory import watched
 from nearmt.bench.report import as_markdown, growth_chart, tables
 from nearmt.bench.run import TABLES
 from nearmt.bench.timing import Stopwatch, interleaved
@@ -60,6 +62,27 @@ def test_a_changed_memory_is_timed_beside_the_same_one_compacted(measured):
     assert [pair.source for pair in changed.texts()] == [pair.source for pair in compacted.texts()]
     assert len(compacted) == compacted.manifest.index["num_entries"] == changed.entry_mask(changed.live_sentences).sum()
     assert "×" in next(rows for heading, table in tables(content) if "removed" in heading for rows in table.rows)[-1]
+
+
+def test_the_making_of_a_large_store_is_told_also_when_it_is_used_again(measured, client):
+    out, content = measured
+    told = content["tables"]["scale"]
+    assert set(told["made"]) == {"storing", "indexing"}
+    assert all(step["seconds"] > 0 for step in told["made"].values())
+    assert list(told["search"]) == ["4000", "40000"]
+    assert 0.5 < told["recall"]["mass"] <= 1
+    again = run_bench(client.store, out, BenchSettings(**{**vars(SETTINGS), "tables": ("scale",)}), out / "tiny")
+    assert again["tables"]["scale"]["made"] == told["made"]
+
+
+def test_memory_on_top_is_seen_while_it_is_held():
+    told = {}
+    with watched(told, "work"):
+        held = np.ones(40_000_000, np.uint8)
+        time.sleep(0.3)
+        del held
+    assert 30e6 < told["work"]["peak_bytes"] < 400e6
+    assert told["work"]["seconds"] >= 0.3
 
 
 def test_the_store_is_used_again(measured, client, monkeypatch):

@@ -1,5 +1,7 @@
 """What is timed when nothing else is given: a random model of opus-mt's size, and a store of real states for it."""
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nearmt.bench.memory import watched
 from nearmt.builder import Builder, BuildSettings
 from nearmt.compatibility import model_description
 from nearmt.corpus import SentencePair
@@ -14,9 +17,10 @@ from nearmt.errors import SettingError
 from nearmt.progress import Progress
 from nearmt.seq2seq import Seq2Seq
 from nearmt.seq2seq.reference import save_random_marian
-from nearmt.store import BuildProgress, Languages, Manifest, SegmentData, Snapshot, append_segment
+from nearmt.store import BuildProgress, Languages, Manifest, SegmentData, Snapshot, append_segment, replace_file
 
 NUM_QUERIES = 8192
+_MAKING = "making.json"
 _PER_SENTENCE = 20  # entries; nothing here depends on it
 _PIECE = 65_536
 _JITTER = 0.05  # of a state's length, where states are used more than once
@@ -64,13 +68,35 @@ def timing_store(
         there = Manifest.load(folder) if (folder / "manifest.json").exists() else None
     except Exception:
         there = None
+    told: dict[str, Any] = {}
     if there is None or there.build.inputs != [described] or not there.build.is_complete:
-        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         manifest = empty_store(model, settings.key_type, described)
-        manifest = fill(folder, manifest, pieces, model.vocabulary_size, lambda n: progress("storing", n, entries))
+        with watched(told, "storing"):
+            manifest = fill(folder, manifest, pieces, model.vocabulary_size, lambda n: progress("storing", n, entries))
         manifest.save(folder)
-    Builder(folder, model, settings, progress).build_index()
+    before = Manifest.load(folder).index
+    with watched(told, "indexing"):
+        indexed = Builder(folder, model, settings, progress).build_index()
+    if indexed.index == before:
+        del told["indexing"]
+    _note_making(folder, told)
     return Snapshot.open(folder), queries
+
+
+def _note_making(folder: Path, told: dict[str, Any]) -> None:
+    """Keep what the making of a store took, until it is made anew."""
+    place = folder / _MAKING
+    told = {**making_of(folder), **told}
+    replace_file(place, json.dumps(told).encode())
+
+
+def making_of(folder: Path) -> dict[str, Any]:
+    """Seconds and memory that the steps of a timing store's making took."""
+    place = folder / _MAKING
+    found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
+    return found
 
 
 def empty_store(model: Seq2Seq, key_type: str, described: dict[str, Any]) -> Manifest:

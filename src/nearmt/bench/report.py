@@ -12,6 +12,7 @@ _TITLES = {
     "parts": "Where the time of adaptive goes, milliseconds a batch",
     "search": "One search, milliseconds",
     "growth": "One search of 64 rows as the memory grows",
+    "scale": "A large memory",
     "living": "One search of a memory with 10 % recent additions and 10 % removed, milliseconds",
 }
 
@@ -28,6 +29,8 @@ def tables(content: Mapping[str, Any]) -> list[tuple[str, Table]]:
             table = _search(found)
         elif name == "living":
             table = _living(found)
+        elif name == "scale":
+            table = _scale(found)
         else:
             table = _growth(found)
         made.append((_TITLES[name], table))
@@ -114,6 +117,24 @@ def _living(found: Mapping[str, Any]) -> Table:
             (f"{count} rows", f"{1000 * changed:.2f}", f"{1000 * compacted:.2f}", f"×{changed / compacted:.2f}")
         )
     return Table(("", "as it stands", "compacted", ""), tuple(rows))
+
+
+def _scale(found: Mapping[str, Any]) -> Table:
+    entries = found["entries"]
+    rows = [
+        (f"{step}, seconds (most memory on top)", f"{told['seconds']:,.0f} ({told['peak_bytes'] / 1e9:.2f} GB)")
+        for step, told in found["made"].items()
+    ]
+    rows.append(
+        ("memory held to search", f"{found['held_bytes'] / 1e9:.2f} GB, {found['held_bytes'] / entries:.0f} B an entry")
+    )
+    if found["recall"]:
+        rows.append(("recalled mass", f"{found['recall']['mass']:.3f}"))
+    first = next(iter(found["search"].values()))["median"]
+    for size, timing in found["search"].items():
+        told = f"{1000 * timing['median']:.1f} ms (×{timing['median'] / first:.2f})"
+        rows.append((f"one search of {found['rows']} rows, {int(size):,} entries", told))
+    return Table(("", ""), tuple(rows))
 
 
 def _growth(found: Mapping[str, Any]) -> Table:

@@ -12,11 +12,13 @@ import torch
 from nearmt.bench.living import living_stores, search_living
 from nearmt.bench.materials import (
     describe_store,
+    making_of,
     timing_model,
     timing_sources,
     timing_store,
 )
 from nearmt.bench.parts import parts_of
+from nearmt.bench.scale import scale
 from nearmt.bench.search import growth, search_by_k
 from nearmt.bench.systems import (
     RealQueries,
@@ -37,7 +39,7 @@ from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Snapshot, build_lock, replace_file
 from nearmt.translator import open_finished
 
-TABLES = ("methods", "engines", "original", "parts", "search", "growth", "living")
+TABLES = ("methods", "engines", "original", "parts", "search", "growth", "living", "scale")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class BenchSettings:
     index: str | None = None
     num_probes: int = BuildSettings.num_probes
     reranked: int = BuildSettings.reranked
+    memory: int | None = None  # bytes that the index may take; a larger one stays on disk
     key_type: str = "float16"
     engine: str = "auto"
 
@@ -94,6 +97,7 @@ class _Bench:
             num_probes=settings.num_probes,
             reranked=settings.reranked,
             max_k=max(settings.k),
+            memory=settings.memory,
         )
         self.shape = f"{self.model.width}-{settings.entries}-{settings.key_type}"
         self.snapshot, self.queries = timing_store(
@@ -212,6 +216,13 @@ class _Bench:
     def growth(self) -> dict[str, Any]:
         """One search of stores of growing size."""
         return growth(self.snapshot, self.queries, max(self.settings.k), self.settings.rounds, self.progress)
+
+    def scale(self) -> dict[str, Any]:
+        """What the timing store took to make and takes to hold and to search."""
+        made = making_of(self.snapshot.folder)
+        return scale(
+            Snapshot.open(self.snapshot.folder), self.queries, made, max(self.settings.k), self.settings.rounds
+        )
 
     def living(self) -> dict[str, Any]:
         """One search of a memory that has changed since it was indexed, and of the same memory compacted."""

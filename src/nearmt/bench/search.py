@@ -45,7 +45,7 @@ def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progr
     settings = snapshot.manifest.index or {}
     for number, count in enumerate(sizes):
         progress("growth", number, len(sizes))
-        part = _first_entries(snapshot, count)
+        part = first_entries(snapshot, count)
         factory = choose_factory(count, snapshot.manifest.width)
         index: FaissIndex = build_index(part, factory, settings.get("num_probes", 32))
         retriever = Retriever(part, index, settings.get("reranked"))
@@ -55,7 +55,7 @@ def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progr
     return {name: {"median": found.median, "spread": found.spread} for name, found in timings.items()}
 
 
-def _first_entries(whole: Snapshot, count: int) -> Snapshot:
+def first_entries(whole: Snapshot, count: int) -> Snapshot:
     """A snapshot cut short."""
     extent = whole.manifest.extent
     shorter = replace(extent, counts=replace(extent.counts, entries=count))

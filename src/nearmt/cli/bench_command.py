@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nearmt.cli.options import AsJson, Quiet, StorePath, Threads, set_threads
+from nearmt.cli.options import AsJson, Quiet, StorePath, Threads, bytes_of, set_threads
 from nearmt.cli.output import print_json, print_table, reporting
 
 
@@ -28,8 +28,12 @@ def bench(
     batches: Annotated[str, typer.Option("--batches", help="Batch sizes, with commas between.")] = "1,16,32,64",
     k: Annotated[str, typer.Option("--k", help="Numbers of neighbours, with commas between.")] = "8,16,32",
     tables: Annotated[
-        str, typer.Option("--tables", help="What to measure, with commas between.")
+        str, typer.Option("--tables", help="What to measure, with commas between; also scale.")
     ] = "methods,engines,original,parts,search,growth,living",
+    memory_limit: Annotated[
+        str | None,
+        typer.Option("--memory", help="Memory that the index may take, such as 4G; a larger one stays on disk."),
+    ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 5,
     beam: Annotated[int, typer.Option("--beam", min=1)] = 4,
     index: Annotated[str | None, typer.Option("--index", help="faiss factory string; else by size.")] = None,
@@ -51,7 +55,7 @@ def bench(
     settings = BenchSettings(
         entries=entries, batches=numbers_of("--batches", batches), k=numbers_of("--k", k), beam=beam, rounds=rounds,
         tables=names_of(tables), index=index, num_probes=probes, reranked=rerank,
-        key_type=keys,
+        key_type=keys, memory=bytes_of("--memory", memory_limit),
     )  # fmt: skip
     with reporting(quiet) as progress:
         content = run_bench(store, out, settings, model, progress)

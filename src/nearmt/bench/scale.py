@@ -1,0 +1,36 @@
+"""How a large memory is made and searched: time, memory, what the index finds, and a tenth of it beside it."""
+
+from typing import Any
+
+import torch
+
+from nearmt.bench.memory import anonymous_bytes
+from nearmt.bench.search import first_entries, searching
+from nearmt.bench.timing import interleaved
+from nearmt.index import build_index, choose_factory
+from nearmt.retriever import Retriever
+from nearmt.store import Snapshot
+
+_ROWS = 128
+
+
+def scale(snapshot: Snapshot, queries: torch.Tensor, made: dict[str, Any], k: int, rounds: int) -> dict[str, Any]:
+    """What a store took to make, takes to hold, and takes to search, beside the first tenth of it."""
+    before = anonymous_bytes()
+    whole = Retriever(snapshot)
+    whole.search(queries[:_ROWS], k)
+    held = anonymous_bytes() - before
+    index = snapshot.manifest.index or {}
+    smaller = first_entries(snapshot, len(snapshot) // 10)
+    factory = choose_factory(len(smaller), snapshot.manifest.width)
+    tenth = Retriever(smaller, build_index(smaller, factory, index.get("num_probes", 32)), whole.reranked)
+    runs = {str(len(part.snapshot)): searching(part, queries[:_ROWS], k) for part in (tenth, whole)}
+    timings = interleaved(runs, 4 * rounds, pause=0.0)
+    return {
+        "entries": len(snapshot),
+        "made": made,
+        "held_bytes": held,
+        "recall": index.get("recall"),
+        "rows": _ROWS,
+        "search": {size: {"median": found.median, "spread": found.spread} for size, found in timings.items()},
+    }
