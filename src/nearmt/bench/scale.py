@@ -1,4 +1,4 @@
-"""How a large memory is made and searched: time, memory, what the index finds, and a tenth of it beside it."""
+"""How a large memory is made and searched: time, memory, what the index finds, and smaller parts of it beside it."""
 
 from typing import Any
 
@@ -12,19 +12,23 @@ from nearmt.retriever import Retriever
 from nearmt.store import Snapshot
 
 _ROWS = 128
+_SMALLER = (20, 10, 2)  # parts of the store that are searched beside it, each with the index its size would get
 
 
 def scale(snapshot: Snapshot, queries: torch.Tensor, made: dict[str, Any], k: int, rounds: int) -> dict[str, Any]:
-    """What a store took to make, takes to hold, and takes to search, beside the first tenth of it."""
+    """What a store took to make, takes to hold, and takes to search, beside smaller parts of it."""
     before = anonymous_bytes()
     whole = Retriever(snapshot)
     whole.search(queries[:_ROWS], k)
     held = anonymous_bytes() - before
     index = snapshot.manifest.index or {}
-    smaller = first_entries(snapshot, len(snapshot) // 10)
-    factory = choose_factory(len(smaller), snapshot.manifest.width)
-    tenth = Retriever(smaller, build_index(smaller, factory, index.get("num_probes", 32)), whole.reranked)
-    runs = {str(len(part.snapshot)): searching(part, queries[:_ROWS], k) for part in (tenth, whole)}
+    runs = {}
+    for divisor in _SMALLER:
+        part = first_entries(snapshot, len(snapshot) // divisor)
+        factory = choose_factory(len(part), snapshot.manifest.width)
+        smaller = Retriever(part, build_index(part, factory, index.get("num_probes", 32)), whole.reranked)
+        runs[str(len(part))] = searching(smaller, queries[:_ROWS], k)
+    runs[str(len(snapshot))] = searching(whole, queries[:_ROWS], k)
     timings = interleaved(runs, 4 * rounds, pause=0.0)
     return {
         "entries": len(snapshot),
