@@ -35,7 +35,7 @@ def measured(client, tmp_path_factory):
 
 def test_every_table_is_measured_and_written(measured):
     out, content = measured
-    assert set(content["tables"]) == set(TABLES)
+    assert set(content["tables"]) == set(TABLES) - {"own"}
     assert set(content["tables"]["methods"]["3"]) == {
         "base", *(f"{name}, K={k}" for k in (2, 4) for name in ("vanilla", "uniform", "adaptive"))
     }  # fmt: skip
@@ -73,6 +73,25 @@ def test_the_making_of_a_large_store_is_told_also_when_it_is_used_again(measured
     assert 0.5 < told["recall"]["mass"] <= 1
     again = run_bench(client.store, out, BenchSettings(**{**vars(SETTINGS), "tables": ("scale",)}), out / "tiny")
     assert again["tables"]["scale"]["made"] == told["made"]
+
+
+def test_a_store_is_timed_with_its_own_model_on_real_text(measured, client, tmp_path):
+    out, _ = measured
+    text = tmp_path / "in.de"
+    text.write_text("".join(f"{source}\n" for source, _ in client.test_pairs[:5]), encoding="utf-8")
+    chosen = BenchSettings(**{**vars(SETTINGS), "tables": ("own",), "text": text})
+    content = run_bench(client.store, out, chosen, out / "tiny")
+    found = content["tables"]["own"]["3"]
+    assert list(found) == ["base", "adaptive"]
+    assert found["adaptive"]["searched_share"] == 1
+    assert found["base"]["searched_share"] == 0
+    assert all(told["median"] > 0 and told["tokens"] >= 5 for told in found.values())
+    (_, table), *_ = [made for made in tables(content) if "own model" in made[0]]
+    assert table.rows[1][-1] == "100%"
+    with pytest.raises(SettingError, match="--text"):
+        BenchSettings(tables=("own",))
+    with pytest.raises(SettingError, match="cannot be read"):
+        run_bench(client.store, out, BenchSettings(**{**vars(chosen), "text": tmp_path / "none"}), out / "tiny")
 
 
 def test_memory_on_top_is_seen_while_it_is_held():

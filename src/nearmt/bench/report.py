@@ -13,6 +13,7 @@ _TITLES = {
     "search": "One search, milliseconds",
     "growth": "One search of 64 rows as the memory grows",
     "scale": "A large memory",
+    "own": "The store with its own model on real text, milliseconds a sentence (× base a token)",
     "living": "One search of a memory with 10 % recent additions and 10 % removed, milliseconds",
 }
 
@@ -29,6 +30,8 @@ def tables(content: Mapping[str, Any]) -> list[tuple[str, Table]]:
             table = _search(found)
         elif name == "living":
             table = _living(found)
+        elif name == "own":
+            table = _own(found)
         elif name == "scale":
             table = _scale(found)
         else:
@@ -135,6 +138,19 @@ def _scale(found: Mapping[str, Any]) -> Table:
         told = f"{1000 * timing['median']:.1f} ms (×{timing['median'] / first:.2f})"
         rows.append((f"one search of {found['rows']} rows, {int(size):,} entries", told))
     return Table(("", ""), tuple(rows))
+
+
+def _own(found: Mapping[str, Any]) -> Table:
+    batches = list(found)
+    rows = []
+    for name in found[batches[0]]:
+        cells = []
+        for batch in batches:
+            told, base = found[batch][name], next(iter(found[batch].values()))
+            ratio = told["median"] / told["tokens"] / (base["median"] / base["tokens"])
+            cells.append(f"{1000 * told['median'] / told['sentences']:.1f} (×{ratio:.2f}, ±{told['spread'] / 2:.0%})")
+        rows.append((name, *cells, f"{found[batches[0]][name]['searched_share']:.0%}"))
+    return Table(("", *(f"batch {batch}" for batch in batches), "rows searched"), tuple(rows))
 
 
 def _growth(found: Mapping[str, Any]) -> Table:

@@ -17,6 +17,7 @@ from nearmt.bench.materials import (
     timing_sources,
     timing_store,
 )
+from nearmt.bench.own import own_text
 from nearmt.bench.parts import parts_of
 from nearmt.bench.scale import scale
 from nearmt.bench.search import growth, search_by_k
@@ -39,7 +40,7 @@ from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Snapshot, build_lock, replace_file
 from nearmt.translator import open_finished
 
-TABLES = ("methods", "engines", "original", "parts", "search", "growth", "living", "scale")
+TABLES = ("methods", "engines", "original", "parts", "search", "growth", "living", "scale", "own")
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,21 @@ class BenchSettings:
     source_length: int = 25
     output_length: int = 30
     rounds: int = 5
-    tables: tuple[str, ...] = TABLES
+    tables: tuple[str, ...] = TABLES[:-1]
     index: str | None = None
     num_probes: int = BuildSettings.num_probes
     reranked: int = BuildSettings.reranked
     memory: int | None = None  # bytes that the index may take; a larger one stays on disk
     key_type: str = "float16"
     engine: str = "auto"
+    text: Path | None = None  # sentences for the table `own`
 
     def __post_init__(self) -> None:
         unknown = set(self.tables) - set(TABLES)
         if unknown:
             raise SettingError(f"unknown table {', '.join(sorted(unknown))}: choose from {', '.join(TABLES)}")
+        if "own" in self.tables and self.text is None:
+            raise SettingError("the table own wants --text: a file with a sentence a line")
         for name in ("entries", "beam", "source_length", "output_length", "rounds"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1")
@@ -108,7 +112,7 @@ class _Bench:
     def about(self) -> dict[str, Any]:
         index = self.snapshot.manifest.index or {}
         return {
-            "settings": asdict(self.settings),
+            "settings": {**asdict(self.settings), "text": self.settings.text.name if self.settings.text else None},
             "threads": torch.get_num_threads(),
             "machine": platform.machine(),
             "python": platform.python_version(),
@@ -222,6 +226,13 @@ class _Bench:
         made = making_of(self.snapshot.folder)
         return scale(
             Snapshot.open(self.snapshot.folder), self.queries, made, max(self.settings.k), self.settings.rounds
+        )
+
+    def own(self) -> dict[str, Any]:
+        """The store's own model on real text."""
+        assert self.settings.text is not None
+        return own_text(
+            self.source.folder, self.settings.text, self.settings.batches, self.settings.rounds, self.progress
         )
 
     def living(self) -> dict[str, Any]:

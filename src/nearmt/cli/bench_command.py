@@ -28,11 +28,14 @@ def bench(
     batches: Annotated[str, typer.Option("--batches", help="Batch sizes, with commas between.")] = "1,16,32,64",
     k: Annotated[str, typer.Option("--k", help="Numbers of neighbours, with commas between.")] = "8,16,32",
     tables: Annotated[
-        str, typer.Option("--tables", help="What to measure, with commas between; also scale.")
+        str, typer.Option("--tables", help="What to measure, with commas between; also scale and own.")
     ] = "methods,engines,original,parts,search,growth,living",
     memory_limit: Annotated[
         str | None,
         typer.Option("--memory", help="Memory that the index may take, such as 4G; a larger one stays on disk."),
+    ] = None,
+    text: Annotated[
+        Path | None, typer.Option("--text", help="Sentences, one a line, for the table own: STORE with its own model.")
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 5,
     beam: Annotated[int, typer.Option("--beam", min=1)] = 4,
@@ -55,7 +58,7 @@ def bench(
     settings = BenchSettings(
         entries=entries, batches=numbers_of("--batches", batches), k=numbers_of("--k", k), beam=beam, rounds=rounds,
         tables=names_of(tables), index=index, num_probes=probes, reranked=rerank,
-        key_type=keys, memory=bytes_of("--memory", memory_limit),
+        key_type=keys, memory=bytes_of("--memory", memory_limit), text=text,
     )  # fmt: skip
     with reporting(quiet) as progress:
         content = run_bench(store, out, settings, model, progress)

@@ -1,0 +1,74 @@
+"""A store with its own model on real text: the plain model, adaptive, and adaptive with its gate, side by side."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nearmt.bench.timing import interleaved
+from nearmt.decoder import Decoder
+from nearmt.errors import SettingError
+from nearmt.methods import make_gate, networks_of
+from nearmt.progress import Progress
+from nearmt.translator import Translator
+
+_SENTENCES = 64
+
+
+def own_text(store: Path, text: Path, batches: Sequence[int], rounds: int, progress: Progress) -> dict[str, Any]:
+    """Seconds, output tokens and the share of rows searched; batch → system → numbers."""
+    translator = Translator(store)
+    try:
+        lines = [line for line in text.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{text} cannot be read as UTF-8 text") from error
+    tokenized = translator.model.tokenize_sources(lines[:_SENTENCES])
+    sources = [source for source in tokenized if len(source) <= translator.model.max_source_tokens]
+    if not sources:
+        raise SettingError(f"{text} has no sentence that the model can translate")
+    found = {}
+    for number, batch in enumerate(batches):
+        progress("real text", number, len(batches))
+        decoders = _decoders(translator, batch)
+        timings = interleaved({name: _decoding(decoder, sources) for name, decoder in decoders.items()}, rounds)
+        found[str(batch)] = {
+            name: {
+                "median": timings[name].median,
+                "spread": timings[name].spread,
+                "sentences": len(sources),
+                **_counted(decoder, sources),
+            }
+            for name, decoder in decoders.items()
+        }
+    progress("real text", len(batches), len(batches))
+    return found
+
+
+def _decoders(translator: Translator, batch: int) -> dict[str, Decoder]:
+    model, method, retriever = translator.model, translator.method, translator.retriever
+    decoding = replace(translator.decoding, batch_size=batch)
+    decoders = {
+        "base": Decoder(model, None, None, decoding),
+        "adaptive": Decoder(model, retriever, method, decoding),
+    }
+    if "gate" in networks_of(translator.snapshot.manifest.adaptation or {}):
+        gate = make_gate("auto", translator.snapshot)
+        decoders["adaptive, gated"] = Decoder(model, retriever, method, decoding, gate)
+    return decoders
+
+
+def _decoding(decoder: Decoder, sources: list[list[int]]) -> Callable[[], object]:
+    return lambda: decoder.decode(sources)
+
+
+def _counted(decoder: Decoder, sources: list[list[int]]) -> dict[str, Any]:
+    """How much was decoded, and for how much of it the memory was searched."""
+    counts = [0, 0]
+
+    def count(asked: int, rows: int) -> None:
+        counts[0] += asked
+        counts[1] += rows
+
+    found = decoder.decode(sources, on_asked=count)
+    searched = counts[0] / max(counts[1], 1) if decoder.method is not None else 0.0
+    return {"tokens": sum(len(best[0].token_ids) for best in found), "searched_share": searched}
