@@ -179,9 +179,9 @@ def test_a_saved_index_gives_the_same_neighbors(tmp_path):
 
 def test_small_stores_are_searched_exactly_and_large_ones_are_compressed():
     assert choose_factory(30_000, 512) == "Flat"
-    assert choose_factory(30_001, 512).startswith("PCA64,IVF")
-    assert choose_factory(10**6, 512) == "PCA64,IVF4096,PQ64x4fs"
-    assert choose_factory(10**6, 1024) == "PCA128,IVF4096,PQ128x4fs"
+    assert choose_factory(30_001, 512).startswith("PCA96,IVF")
+    assert choose_factory(10**6, 512) == "PCA96,IVF2048,PQ96x4fs"
+    assert choose_factory(10**6, 1024) == "PCA128,IVF2048,PQ128x4fs"
     assert "PQ50x4fs" in choose_factory(10**6, 50)
 
 

@@ -14,7 +14,7 @@ from nearmt.errors import CorpusError, SettingError, StoreError
 from nearmt.indexing import IndexSettings, index_snapshot
 from nearmt.intake import Intake, Known, Pending
 from nearmt.progress import Progress, silent
-from nearmt.retriever import RERANKED
+from nearmt.retriever import PROBES, RERANKED
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import (
     KEY_TYPES,
@@ -42,7 +42,7 @@ class BuildSettings:
     segment_entries: int = 65_536  # a commit at least so often
     batch_tokens: int = 4096  # padded tokens a forward pass
     index: str | None = None  # a faiss factory string; chosen by size if None
-    num_probes: int = 32
+    num_probes: int = PROBES
     reranked: int = RERANKED  # candidates whose distances are measured exactly; 0 keeps the index's own
     max_k: int = 32  # the K that recall is measured at
     memory: int | None = None  # bytes that the index may take; a larger one stays on disk

@@ -9,7 +9,7 @@ from nearmt.index.faiss_index import build_index, check_factory, choose_factory,
 from nearmt.index.parts import build_parts, bytes_in_memory, check_mapped, choose_mapped_factory
 from nearmt.progress import Progress, silent
 from nearmt.recall import held_out_states, measure_recall
-from nearmt.retriever import RERANKED, Retriever
+from nearmt.retriever import PROBES, RERANKED, Retriever
 from nearmt.store import Manifest, Snapshot, storage_errors
 
 _RECALL_QUERIES = 512
@@ -20,7 +20,7 @@ class IndexSettings:
     """Which index is made and how it is searched."""
 
     factory: str | None = None  # a faiss factory string; chosen by size if None
-    num_probes: int = 32
+    num_probes: int = PROBES
     reranked: int = RERANKED  # candidates whose distances are measured exactly; 0 keeps the index's own
     max_k: int = 32  # the K that recall is measured at
     memory: int | None = None  # bytes; an index that takes more is made in parts whose lists stay on disk

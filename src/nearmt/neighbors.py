@@ -58,15 +58,23 @@ class Neighbors:
             squared_distances = torch.nn.functional.pad(squared_distances, pad)
             token_ids = torch.nn.functional.pad(token_ids, pad)
             entry_ids = torch.nn.functional.pad(entry_ids, pad, value=-1)
-        by_id = entry_ids.argsort(dim=1)
-        distances = torch.where(entry_ids < 0, torch.inf, squared_distances).gather(1, by_id)
-        nearest = distances.sort(dim=1, stable=True)
-        order = by_id.gather(1, nearest.indices[:, :k])
-        distances, entry_ids = nearest.values[:, :k], entry_ids.gather(1, order)
+        distances, order = _nearest(torch.where(entry_ids < 0, torch.inf, squared_distances), entry_ids, k)
+        entry_ids = entry_ids.gather(1, order)
         found = entry_ids >= 0
         distances = repeat_last(distances, found)
         distances = torch.where(found.any(dim=1, keepdim=True), distances, torch.zeros(()))
         return Neighbors(distances, token_ids.gather(1, order), entry_ids, found)
+
+
+def _nearest(distances: torch.Tensor, entry_ids: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `k` smallest distances of each row and where they stand, ties by entry id."""
+    first = distances.topk(min(k + 1, distances.shape[1]), dim=1, largest=False)
+    steps = first.values[:, 1:] - first.values[:, :-1]
+    if not (steps == 0).any():  # the difference of two missing ones is no number, and their order does not matter
+        return first.values[:, :k], first.indices[:, :k]
+    by_id = entry_ids.argsort(dim=1)
+    nearest = distances.gather(1, by_id).sort(dim=1, stable=True)
+    return nearest.values[:, :k], by_id.gather(1, nearest.indices[:, :k])
 
 
 def in_order(squared_distances: torch.Tensor, entry_ids: torch.Tensor, k: int) -> bool:

@@ -10,6 +10,7 @@ _TITLES = {
     "engines": "Engines, milliseconds a sentence (× ours)",
     "original": "The original's way on our engine, milliseconds a sentence (× base)",
     "parts": "Where the time of adaptive goes, milliseconds a batch",
+    "building": "Building: entries force-decoded a second",
     "search": "One search, milliseconds",
     "growth": "One search of 64 rows as the memory grows",
     "scale": "A large memory",
@@ -30,6 +31,8 @@ def tables(content: Mapping[str, Any]) -> list[tuple[str, Table]]:
             table = _search(found)
         elif name == "living":
             table = _living(found)
+        elif name == "building":
+            table = _building(found)
         elif name == "own":
             table = _own(found)
         elif name == "scale":
@@ -104,6 +107,13 @@ def _parts(found: Mapping[str, Any]) -> Table:
             cells.append(f"{1000 * seconds:.1f} ({seconds / total:.0%})")
         rows.append((name, *cells))
     return Table(("", *(f"batch {batch}" for batch in batches)), tuple(rows))
+
+
+def _building(found: Mapping[str, Any]) -> Table:
+    rows = [
+        (name, f"{told['entries'] / told['median']:,.0f} (±{told['spread'] / 2:.0%})") for name, told in found.items()
+    ]
+    return Table(("engine", "entries a second"), tuple(rows))
 
 
 def _search(found: Mapping[str, Any]) -> Table:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from nearmt.bench.building import build_rates
 from nearmt.bench.living import living_stores, search_living
 from nearmt.bench.materials import (
     describe_store,
@@ -40,7 +41,7 @@ from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Snapshot, build_lock, replace_file
 from nearmt.translator import open_finished
 
-TABLES = ("methods", "engines", "original", "parts", "search", "growth", "living", "scale", "own")
+TABLES = ("methods", "engines", "original", "parts", "building", "search", "growth", "living", "scale", "own")
 
 
 @dataclass(frozen=True)
@@ -211,6 +212,16 @@ class _Bench:
             )  # fmt: skip
             self.progress("parts", len(found), len(self.settings.batches))
         return found
+
+    def building(self) -> dict[str, Any]:
+        """How fast entries are made."""
+        models = {self.model.engine: self.model}
+        if self.model.engine != "torch":
+            models["torch"] = Seq2Seq.load(self.folder, engine="torch")
+        return build_rates(
+            models, self.settings.source_length, self.settings.output_length, self.settings.key_type,
+            self.settings.rounds,
+        )  # fmt: skip
 
     def search(self) -> dict[str, Any]:
         """One search by the number of rows and K."""

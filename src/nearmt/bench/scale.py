@@ -8,7 +8,7 @@ from nearmt.bench.memory import anonymous_bytes
 from nearmt.bench.search import first_entries, searching
 from nearmt.bench.timing import interleaved
 from nearmt.index import build_index, choose_factory
-from nearmt.retriever import Retriever
+from nearmt.retriever import PROBES, Retriever
 from nearmt.store import Snapshot
 
 _ROWS = 128
@@ -26,7 +26,7 @@ def scale(snapshot: Snapshot, queries: torch.Tensor, made: dict[str, Any], k: in
     for divisor in _SMALLER:
         part = first_entries(snapshot, len(snapshot) // divisor)
         factory = choose_factory(len(part), snapshot.manifest.width)
-        smaller = Retriever(part, build_index(part, factory, index.get("num_probes", 32)), whole.reranked)
+        smaller = Retriever(part, build_index(part, factory, index.get("num_probes", PROBES)), whole.reranked)
         runs[str(len(part))] = searching(smaller, queries[:_ROWS], k)
     runs[str(len(snapshot))] = searching(whole, queries[:_ROWS], k)
     timings = interleaved(runs, 4 * rounds, pause=0.0)

@@ -9,7 +9,7 @@ import torch
 from nearmt.bench.timing import Timing, interleaved
 from nearmt.index import FaissIndex, build_index, choose_factory
 from nearmt.progress import Progress
-from nearmt.retriever import Retriever
+from nearmt.retriever import PROBES, Retriever
 from nearmt.store import Snapshot
 
 _SMALLEST = 100_000
@@ -47,7 +47,7 @@ def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progr
         progress("growth", number, len(sizes))
         part = first_entries(snapshot, count)
         factory = choose_factory(count, snapshot.manifest.width)
-        index: FaissIndex = build_index(part, factory, settings.get("num_probes", 32))
+        index: FaissIndex = build_index(part, factory, settings.get("num_probes", PROBES))
         retriever = Retriever(part, index, settings.get("reranked"))
         runs[str(count)] = searching(retriever, queries[:_ROWS], k)
     timings = interleaved(runs, 4 * rounds, pause=0.0)

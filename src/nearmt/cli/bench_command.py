@@ -29,7 +29,7 @@ def bench(
     k: Annotated[str, typer.Option("--k", help="Numbers of neighbours, with commas between.")] = "8,16,32",
     tables: Annotated[
         str, typer.Option("--tables", help="What to measure, with commas between; also scale and own.")
-    ] = "methods,engines,original,parts,search,growth,living",
+    ] = "methods,engines,original,parts,building,search,growth,living",
     memory_limit: Annotated[
         str | None,
         typer.Option("--memory", help="Memory that the index may take, such as 4G; a larger one stays on disk."),
@@ -40,8 +40,8 @@ def bench(
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 5,
     beam: Annotated[int, typer.Option("--beam", min=1)] = 4,
     index: Annotated[str | None, typer.Option("--index", help="faiss factory string; else by size.")] = None,
-    probes: Annotated[int, typer.Option("--probes", min=1, help="Inverted lists probed.")] = 32,
-    rerank: Annotated[int, typer.Option("--rerank", min=0, help="Candidates measured on the stored keys.")] = 128,
+    probes: Annotated[int, typer.Option("--probes", min=1, help="Inverted lists probed.")] = 24,
+    rerank: Annotated[int, typer.Option("--rerank", min=0, help="Candidates measured on the stored keys.")] = 96,
     keys: Annotated[str, typer.Option("--keys", help="Type of the timing store's keys.")] = "float16",
     threads: Threads = None,
     as_json: AsJson = False,

@@ -57,10 +57,10 @@ def build(
     no_train: Annotated[bool, typer.Option("--no-train", help="Do not train Meta-k now.")] = False,
     max_k: Annotated[int, typer.Option("--max-k", min=1, help="Neighbours looked at for each token.")] = 32,
     index: Annotated[str | None, typer.Option("--index", help="faiss factory string; else chosen by size.")] = None,
-    probes: Annotated[int, typer.Option("--probes", min=1, help="Inverted lists searched for each query.")] = 32,
+    probes: Annotated[int, typer.Option("--probes", min=1, help="Inverted lists searched for each query.")] = 24,
     rerank: Annotated[
         int, typer.Option("--rerank", min=0, help="Candidates measured exactly; 0 keeps the index's own distances.")
-    ] = 128,
+    ] = 96,
     memory_limit: Annotated[
         str | None,
         typer.Option("--memory", help="Memory that the index may take, such as 4G; a larger one stays on disk."),

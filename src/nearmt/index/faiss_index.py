@@ -28,7 +28,7 @@ def choose_factory(num_entries: int, width: int) -> str:
     lists = count_lists(num_entries)
     # One 4-bit code for each of the directions in which states vary most finds more of p_kNN's mass than the same
     # bytes spread over all of them, and is searched faster. (Learned rotations find no more and take minutes to train.)
-    parts = 64 if width <= 512 else 128
+    parts = 96 if width <= 512 else 128
     if width <= parts:
         return f"IVF{lists},PQ{width}x4fs"
     return f"PCA{parts},IVF{lists},PQ{parts}x4fs"
@@ -36,7 +36,7 @@ def choose_factory(num_entries: int, width: int) -> str:
 
 def count_lists(num_entries: int) -> int:
     """How many inverted lists an index of this size has."""
-    return max(64, min(1 << round(math.log2(4 * math.sqrt(max(num_entries, 1)))), 4096))
+    return max(64, min(1 << round(math.log2(2 * math.sqrt(max(num_entries, 1)))), 8192))
 
 
 class FaissIndex:

@@ -2,8 +2,8 @@
 
 from nearmt.retriever.merged import MergedRetriever
 from nearmt.retriever.reader import Reader
-from nearmt.retriever.search import RERANKED, Retriever
+from nearmt.retriever.search import PROBES, RERANKED, Retriever
 
 AnyRetriever = Retriever | MergedRetriever
 
-__all__ = ["RERANKED", "AnyRetriever", "MergedRetriever", "Reader", "Retriever"]
+__all__ = ["PROBES", "RERANKED", "AnyRetriever", "MergedRetriever", "Reader", "Retriever"]

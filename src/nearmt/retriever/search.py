@@ -18,9 +18,10 @@ from nearmt.store import Filter, Snapshot
 # faiss subtracts norms in float32, which can swap neighbours that are nearly as near; a few more candidates
 # than asked for, measured directly, put that right.
 _EXACT_SLACK = 8
-RERANKED = 128
+PROBES = 24  # inverted lists looked through for each row
+RERANKED = 96  # candidates whose distances are measured on the stored keys
 _GATHERED_NUMBERS = 1 << 20  # keys are fetched a few rows at a time, so that they stay in the processor's cache
-_TAKEN_IN = 1024  # new entries are taken into the index by so many; up to twice as many are compared one by one
+_TAKEN_IN = 256  # new entries are taken into the index by so many; up to twice as many are compared one by one
 _MOSTLY_ALLOWED = 0.5  # from here on it is cheaper to search without a selection and to drop what is not allowed
 
 
