@@ -45,7 +45,8 @@ def connected(settings: RaySettings) -> Iterator[None]:
 def _local_cluster(settings: RaySettings) -> Iterator[None]:
     import ray
 
-    with _environment(_ENVIRONMENT), tempfile.TemporaryDirectory(prefix="nearmt-ray-", dir=_short_folder()) as folder:
+    files = tempfile.TemporaryDirectory(prefix="nearmt-ray-", dir=_short_folder(), ignore_cleanup_errors=True)
+    with _environment(_ENVIRONMENT), files as folder:
         try:
             ray.init(
                 "local", num_cpus=settings.workers * settings.threads, include_dashboard=False, log_to_driver=False,

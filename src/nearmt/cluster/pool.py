@@ -1,5 +1,6 @@
 """A pool of workers on Ray: deals out pieces, collects what was written, and does a lost worker's pieces again."""
 
+import contextlib
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -50,8 +51,9 @@ class Pool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for member in self._members:
-            ray.kill(member.actor)
+        with contextlib.suppress(RayError):  # a cluster that is gone has taken them along
+            for member in self._members:
+                ray.kill(member.actor)
 
     @property
     def capacity(self) -> int:
@@ -144,9 +146,13 @@ class Pool:
 
 def _cause(error: RayError) -> str:
     """What Ray knows of a worker's end, without its advice."""
+    if "creation task" in str(error):
+        return str(error).strip().splitlines()[-1].strip()[:300]  # a traceback, such as of a missing package
     text = " ".join(str(error).split())
     for beginning in ("Worker exit detail: ", "The actor is dead because "):
         if beginning in text:
             text = text.split(beginning, 1)[1]
             break
-    return f"{text.split(' Some common causes', 1)[0].split(' There are some potential', 1)[0].rstrip('.')[:300]}"
+    for advice in (" Some common causes", " There are some potential"):
+        text = text.split(advice, 1)[0]
+    return text.rstrip(".")[:300]
