@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,9 +192,32 @@ def test_the_command_builds_on_ray_and_leaves_nothing_behind(memory, client, loc
     np.testing.assert_array_equal(Snapshot.open(out).values, local.values)
 
 
-def test_what_fails_in_a_worker_is_one_sentence(ray_here, memory, toy_model, tmp_path, monkeypatch):
-    with pytest.raises(ClusterError, match=r"^the worker on \S+ gave up: device 'cuda' is not available here$"):
-        built(memory, toy_model, tmp_path / "s.store", cluster=RaySettings(workers=1, gpus=0.001))
+def test_what_fails_in_a_worker_is_one_sentence(ray_here, memory, client, tmp_path):
+    shutil.copytree(client.model, tmp_path / "model")
+    model = Seq2Seq.load(tmp_path / "model")
+    shutil.rmtree(tmp_path / "model")
+    with pytest.raises(ClusterError, match=r"^the worker on \S+ gave up: .*model"):
+        built(memory, model, tmp_path / "s.store", cluster=RaySettings(workers=1))
+
+
+def test_workers_that_are_lost_or_do_not_come_are_waited_for_only_so_long(
+    ray_here, memory, toy_model, tmp_path, monkeypatch
+):
+    def kill(stage: str, done: int, total: int | None) -> None:
+        if stage == "workers" and done:
+            os.kill(worker_pids()[0], signal.SIGKILL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nearmt.cluster.pool._MAX_LOSSES", 1)
+        with pytest.raises(
+            ClusterError, match="^1 workers were lost over the same sentences, the last because ."
+        ) as lost:
+            built(memory, toy_model, tmp_path / "a.store", cluster=RaySettings(workers=1), progress=kill)
+    assert "common causes" not in str(lost.value)
+    assert "\n" not in str(lost.value)
+    monkeypatch.setattr("nearmt.cluster.pool._PATIENCE", 1.0)
+    with pytest.raises(ClusterError, match="each needs 1 CPU, 0.001 GPU, and the cluster has [0-9.]+ CPU free$"):
+        built(memory, toy_model, tmp_path / "b.store", cluster=RaySettings(workers=1, gpus=0.001))
 
 
 def job_for(model: Seq2Seq, folder: Path) -> Job:

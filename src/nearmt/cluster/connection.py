@@ -30,7 +30,7 @@ def connected(settings: RaySettings) -> Iterator[None]:
     elif settings.address is not None:
         try:
             ray.init(settings.address, log_to_driver=False, logging_level=logging.CRITICAL)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        except Exception as error:  # Ray raises whatever it meets
             raise ClusterError(f"cannot join a Ray cluster at {settings.address}: {first_line(error)}") from error
         try:
             yield
@@ -52,7 +52,7 @@ def _local_cluster(settings: RaySettings) -> Iterator[None]:
                 "local", num_cpus=settings.workers * settings.threads, include_dashboard=False, log_to_driver=False,
                 logging_level=logging.CRITICAL, object_store_memory=_OBJECT_STORE, _temp_dir=folder,
             )  # fmt: skip
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        except Exception as error:
             raise ClusterError(f"Ray does not start here: {first_line(error)}") from error
         try:
             there = ray.cluster_resources().get("GPU", 0.0)
