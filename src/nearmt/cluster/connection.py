@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from nearmt.cluster.settings import RaySettings, check_installed
 from nearmt.errors import ClusterError, SettingError
 
 _OBJECT_STORE = 256 << 20  # bytes; what passes through it are the token ids of a few pieces
+_PATIENCE = 10.0  # seconds for a cluster to answer at all
 _SHORT_ENOUGH = 24  # letters; Ray puts a socket far below its folder, and the system limits such names to 107
 # Nothing is told to anybody outside, and no key for the cluster is left in the home folder: it takes no calls from
 # other machines and is gone after the build.
@@ -29,6 +31,7 @@ def connected(settings: RaySettings) -> Iterator[None]:
         yield
     elif settings.address is not None:
         try:
+            _knock(settings.address)
             ray.init(settings.address, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:  # Ray raises whatever it meets
             raise ClusterError(f"cannot join a Ray cluster at {settings.address}: {first_line(error)}") from error
@@ -39,6 +42,13 @@ def connected(settings: RaySettings) -> Iterator[None]:
     else:
         with _local_cluster(settings):
             yield
+
+
+def _knock(address: str) -> None:
+    """Refuse an address where nobody answers: Ray would go on trying for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
 
 
 @contextlib.contextmanager
