@@ -3,6 +3,7 @@
     python benchmarks/core.py metak [NETWORKS]          5,000 steps on 60,000 cached tokens
     python benchmarks/core.py build MODEL PAIRS.tsv     building against the bare forward passes over the same batches
     python benchmarks/core.py memory MODEL PAIRS.tsv    anonymous memory of a build, and of one ten times as large
+    python benchmarks/core.py ray MODEL PAIRS.tsv [N]   rate of a build on Ray by two workers against one, over N pairs
     python benchmarks/core.py tmx                       reading a TMX of 1 GB
 
 Each prints one JSON object.
@@ -11,6 +12,7 @@ Each prints one JSON object.
 import json
 import random
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -133,6 +135,51 @@ def measure_memory(model: str, path: str, num_pairs: int = 4000) -> dict[str, ob
     return {"small": results[0], "large": results[1], "growth": round(growth, 4)}
 
 
+def rate_on_ray(model: object, memory: Path, out: Path, workers: int) -> float:
+    """Pairs a second, from the moment that all workers have their model."""
+    from nearmt.builder import BuildSettings
+    from nearmt.cluster import RaySettings
+    from nearmt.memory import build
+
+    marks: list[tuple[float, int]] = []  # when, and how many pairs were committed by then
+    done = 0
+
+    def listen(stage: str, count: int, total: int | None) -> None:
+        nonlocal done
+        done = count if stage == "decoding" else done
+        if stage == "decoding" or (stage == "workers" and count == total):
+            if stage == "workers":
+                marks.clear()
+            marks.append((time.perf_counter(), done))
+
+    build(memory, model=model, out=out, train=False, settings=BuildSettings(segment_entries=4096),
+          cluster=RaySettings(workers=workers), progress=listen)  # fmt: skip
+    (first, before), (last, after) = marks[0], marks[-1]
+    return (after - before) / (last - first)
+
+
+def measure_ray(model_name: str, path: str, num_pairs: str = "4000", rounds: int = 3) -> dict[str, object]:
+    """Interleaved rounds, each with a cluster of its own; a worker has one thread."""
+    from nearmt.corpus import DropCounts, read_pairs
+    from nearmt.seq2seq import Seq2Seq
+
+    model = Seq2Seq.load(model_name)
+    pairs = list(read_pairs([path], source_lang=None, target_lang=None, drops=DropCounts()))[: int(num_pairs)]
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    with tempfile.TemporaryDirectory() as folder:
+        memory = Path(folder) / "pairs.tsv"
+        memory.write_text("".join(f"{p.source}\t{p.target}\n" for p in pairs), encoding="utf-8")
+        for number in range(rounds):
+            for workers, found in rates.items():
+                found.append(rate_on_ray(model, memory, Path(folder) / f"{number}-{workers}.store", workers))
+    return {
+        "pairs": len(pairs),
+        "engine": model.engine,
+        "pairs_per_second": {str(workers): [round(rate, 1) for rate in found] for workers, found in rates.items()},
+        "ratio_of_medians": round(statistics.median(rates[2]) / statistics.median(rates[1]), 3),
+    }
+
+
 def measure_tmx(size: int = 10**9) -> dict[str, float]:
     from nearmt.corpus import DropCounts, read_pairs
 
@@ -162,8 +209,8 @@ def measure_tmx(size: int = 10**9) -> dict[str, float]:
 
 
 def main() -> None:
-    commands = {"metak": measure_metak, "build": measure_build, "memory": measure_memory, "tmx": measure_tmx,
-                "watched": build_watched}  # fmt: skip
+    commands = {"metak": measure_metak, "build": measure_build, "memory": measure_memory, "ray": measure_ray,
+                "tmx": measure_tmx, "watched": build_watched}  # fmt: skip
     if len(sys.argv) < 2 or sys.argv[1] not in commands:
         sys.exit(__doc__)
     print(json.dumps(commands[sys.argv[1]](*sys.argv[2:])))

@@ -10,8 +10,8 @@ SOURCE = Path(nearmt.__file__).parent
 ORDER = [
     "errors", "markup", "progress", "neighbors", "corpus", "store", "mixture", "guard", "metak", "relatives", "seq2seq",
     "beam", "index", "retriever", "scores", "recall", "indexing", "compatibility", "harvest", "intake", "builder",
-    "health", "housekeeping", "editing", "gate", "methods", "decoder", "evidence", "devset", "gating", "adaptation",
-    "translator", "evaluation", "memory", "documents", "report", "demo", "paper", "bench", "server",
+    "cluster", "health", "housekeeping", "editing", "gate", "methods", "decoder", "evidence", "devset", "gating",
+    "adaptation", "translator", "evaluation", "memory", "documents", "report", "demo", "paper", "bench", "server",
     "cli", "__main__",
 ]  # fmt: skip
 ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "lxml": {"corpus"}, "polib": {"corpus"},
@@ -20,7 +20,7 @@ ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "lxml": {"
               "fastapi": {"server"}, "starlette": {"server"}, "uvicorn": {"server"}, "h11": {"server"},
               "pydantic": {"server"}, "pydantic_settings": {"server"}, "limits": {"server"},
               "prometheus_client": {"server"}, "py3langid": {"server"},
-              "sentencex": {"markup"}, "rapidfuzz": {"markup", "paper"}}  # fmt: skip
+              "ray": {"cluster"}, "sentencex": {"markup"}, "rapidfuzz": {"markup", "paper"}}  # fmt: skip
 
 
 def room_of(path: Path) -> str:

@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from nearmt.errors import (
+    ClusterError,
     CorpusError,
     MissingExtraError,
     ModelError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from nearmt.adaptation import AdaptationSettings
     from nearmt.beam import BeamSettings
     from nearmt.builder import BuildSettings
+    from nearmt.cluster import RaySettings
     from nearmt.corpus import SentencePair, read_pairs
     from nearmt.decoder import DecodingSettings
     from nearmt.evaluation import Evaluation, evaluate
@@ -48,6 +50,7 @@ _ROOMS = {
     "Evaluation": "evaluation",
     "Filter": "store",
     "NeighborEvidence": "evidence",
+    "RaySettings": "cluster",
     "SentencePair": "corpus",
     "Seq2Seq": "seq2seq",
     "Store": "memory",
@@ -63,6 +66,7 @@ __all__ = [
     "AdaptationSettings",
     "BeamSettings",
     "BuildSettings",
+    "ClusterError",
     "CorpusError",
     "DecodingSettings",
     "Evaluation",
@@ -71,6 +75,7 @@ __all__ = [
     "ModelError",
     "NearMTError",
     "NeighborEvidence",
+    "RaySettings",
     "SentencePair",
     "Seq2Seq",
     "SettingError",

@@ -1,5 +1,6 @@
 """From a translation memory to a store: read, force-decode, append segment by segment, index, measure."""
 
+import contextlib
 import itertools
 import shutil
 from collections import Counter
@@ -75,8 +76,16 @@ def describe_inputs(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
 class Builder:
     """Builds one store in a folder of its own, in steps that can each be cut off and gone on with."""
 
-    def __init__(self, folder: Path, model: Seq2Seq, settings: BuildSettings, progress: Progress = silent) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        model: Seq2Seq,
+        settings: BuildSettings,
+        progress: Progress = silent,
+        intake: Intake | None = None,  # another way to decode than in this process
+    ) -> None:
         self.folder, self.model, self.settings, self.progress = folder, model, settings, progress
+        self.intake = intake or Intake(model, settings.batch_tokens)
 
     def start(self, inputs: Sequence[str | Path], format: str | None = None) -> None:
         """Begin anew: whatever unfinished build stands in the folder is removed.
@@ -157,18 +166,17 @@ class Builder:
                 pass
             own = Counter(manifest.build.dropped)
             known = Known(Snapshot(self.folder, manifest))
-            intake = Intake(self.model, self.settings.batch_tokens)
-            for pending in intake.segments(pairs, known, Pending.behind(manifest), self.settings.segment_entries):
-                pairs_read += pending.pairs_read
-                for reason, count in pending.tally.items():
-                    if reason in _DROPPED:
-                        own[_DROPPED[reason]] += count
-                if not pending.is_empty:
-                    manifest = intake.append(self.folder, manifest, pending)
-                progress = replace(manifest.build, pairs_read=pairs_read, dropped=dict(own))
-                manifest = manifest.changed(build=progress)
-                manifest.save(self.folder)
-                self.progress("decoding", pairs_read, manifest.build.num_pairs)
+            pieces = self.intake.segments(pairs, known, Pending.behind(manifest), self.settings.segment_entries)
+            with contextlib.closing(self.intake.append_each(self.folder, manifest, pieces)) as appended:
+                for pending, after in appended:
+                    pairs_read += pending.pairs_read
+                    for reason, count in pending.tally.items():
+                        if reason in _DROPPED:
+                            own[_DROPPED[reason]] += count
+                    progress = replace(manifest.build, pairs_read=pairs_read, dropped=dict(own))
+                    manifest = manifest.changed(extent=after.extent, key_range=after.key_range, build=progress)
+                    manifest.save(self.folder)
+                    self.progress("decoding", pairs_read, manifest.build.num_pairs)
             if not manifest.num_sentences:
                 told = ", ".join(f"{n} {reason}" for reason, n in {**drops.as_dict(), **own}.items())
                 raise CorpusError(f"no usable pair in {_names(manifest.build.inputs)}" + (f" ({told})" if told else ""))

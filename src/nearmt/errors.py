@@ -9,6 +9,7 @@
     │   └── StoreLockedError     another process is writing to it
     ├── MarkupError          text with tags is not well-formed
     ├── DocumentError        a file to translate cannot be read or written
+    ├── ClusterError         workers on Ray cannot be had, or fail
     ├── SettingError         an option or argument that makes no sense
     └── MissingExtraError    an optional package is needed
 
@@ -55,6 +56,10 @@ class DocumentError(NearMTError):
     """A file to translate cannot be read or written."""
 
 
+class ClusterError(NearMTError):
+    """Workers on Ray cannot be had, or fail."""
+
+
 class SettingError(NearMTError):
     """An option or argument that makes no sense."""
 
@@ -63,4 +68,5 @@ class MissingExtraError(NearMTError):
     """An optional package is needed for what was asked."""
 
     def __init__(self, what: str, package: str) -> None:
-        super().__init__(f"{what} needs the package {package}: pip install {package}")
+        spelt = f'"{package}"' if "[" in package else package  # shells take brackets for a pattern
+        super().__init__(f"{what} needs the package {package}: pip install {spelt}")

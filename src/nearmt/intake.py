@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -136,6 +136,15 @@ class Intake:
     def _fits(self, source: list[int], target: list[int]) -> bool:
         room = self.model.max_target_tokens - len(self.model.forced_prefix)
         return len(source) <= self.model.max_source_tokens and len(target) <= room
+
+    def append_each(
+        self, folder: Path, manifest: Manifest, pieces: Iterator[Pending]
+    ) -> Generator[tuple[Pending, Manifest], None, None]:
+        """Append one piece after the other, each with the manifest that then says how far the files count."""
+        for pending in pieces:
+            if not pending.is_empty:
+                manifest = self.append(folder, manifest, pending)
+            yield pending, manifest
 
     def append(self, folder: Path, manifest: Manifest, pending: Pending) -> Manifest:
         """Decode what is pending and append it. It counts once the manifest that this gives is saved."""

@@ -8,6 +8,7 @@ from typing import Any
 from nearmt import __version__
 from nearmt.adaptation import AdaptationSettings, Adapter, commit_adaptation
 from nearmt.builder import Builder, BuildSettings, is_begun, partial_folder, publish, refuse_foreign, take_up
+from nearmt.cluster import RaySettings, cluster_intake
 from nearmt.compatibility import check_model
 from nearmt.corpus import DropCounts, SentencePair, normalise_space, read_pairs, write_tmx
 from nearmt.devset import dev_from_memory, dev_from_pairs
@@ -213,12 +214,14 @@ def build(
     format: str | None = None,
     resume: bool = False,
     force: bool = False,
+    cluster: RaySettings | None = None,
     progress: Progress = silent,
 ) -> Store:
     """Build a store from a translation memory and train it.
 
     The store appears at `out` when it is finished; until then the work stands in `out`.partial, where `resume`
     goes on after an interruption. An existing store is replaced only with `force`, and only by a finished one.
+    With `cluster` the memory is decoded by workers on Ray, and the store is the same.
     """
     out = Path(out).absolute()
     paths = [inputs] if isinstance(inputs, str | Path) else list(inputs)
@@ -233,8 +236,13 @@ def build(
         raise SettingError(f"{pairs.origin}: at least two sentences are needed to train on, and better a few hundred")
     with build_lock(out):
         take_up(out)
-        _build(Builder(partial_folder(out), model, settings or BuildSettings(), progress), paths, format, resume)
         partial = partial_folder(out)
+        chosen = settings or BuildSettings()
+        if cluster is None:
+            _build(Builder(partial, model, chosen, progress), paths, format, resume)
+        else:
+            with cluster_intake(model, chosen.batch_tokens, cluster, progress) as intake:
+                _build(Builder(partial, model, chosen, progress, intake), paths, format, resume)
         snapshot = Snapshot.open(partial)
         can_train = pairs is not None or len(snapshot.sentences) >= 2
         if train and can_train and snapshot.manifest.adaptation is None:

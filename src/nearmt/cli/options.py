@@ -9,6 +9,7 @@ import typer
 from nearmt.errors import SettingError
 
 if TYPE_CHECKING:
+    from nearmt.cluster import RaySettings
     from nearmt.decoder import DecodingSettings
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
@@ -70,6 +71,28 @@ def decoding_settings(
     return DecodingSettings(
         beam=BeamSettings(beam, length_penalty, meanings[early_stopping], num_hypotheses), batch_size=batch_size
     )
+
+
+def ray_options(
+    engine: str, *, workers: int | None, address: str | None, gpus: float | None, threads: int | None, offline: bool
+) -> "tuple[str, RaySettings | None]":
+    """What --engine says of the model's engine, and how to decode on Ray if it says so too."""
+    from nearmt.errors import SettingError
+
+    place, _, named = engine.partition(":")
+    if place != "ray":
+        for option, value in (("--workers", workers), ("--address", address), ("--gpus", gpus)):
+            if value is not None:
+                raise SettingError(f"{option} is for building on Ray: it needs --engine ray")
+        return engine, None
+    from nearmt.cluster import RaySettings, check_installed
+
+    check_installed()
+    settings = RaySettings(
+        workers=RaySettings.workers if workers is None else workers, address=address, threads=threads or 1,
+        gpus=gpus or 0.0, offline=offline,
+    )  # fmt: skip
+    return named or ("torch" if settings.gpus else "auto"), settings
 
 
 def names_of(listed: str) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """Commands that make, train, describe and check a store."""
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,7 @@ from nearmt.cli.options import (
     Threads,
     bytes_of,
     names_of,
+    ray_options,
     set_threads,
 )
 from nearmt.cli.output import print_json, reporting, say
@@ -48,8 +51,21 @@ def build(
     revision: Annotated[str | None, typer.Option("--revision", help="Revision of a hub model.")] = None,
     offline: Offline = False,
     engine: Annotated[
-        str, typer.Option("--engine", help="torch, int8, or auto: int8 where it is known to be faster.")
+        str,
+        typer.Option(
+            "--engine",
+            help="torch, int8, or auto: int8 where it is known to be faster; on Ray: ray, ray:torch or ray:int8.",
+        ),
     ] = "auto",
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Workers that decode, with --engine ray (2).")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option("--address", help="A running Ray cluster's, with --engine ray; else one starts here.")
+    ] = None,
+    gpus: Annotated[
+        float | None, typer.Option("--gpus", min=0.0, help="GPUs for each worker, with --engine ray (0).")
+    ] = None,
     dev: Annotated[
         list[Path] | None,
         typer.Option("--dev", help="Dev pairs to train on (may be given twice); else the memory itself."),
@@ -90,16 +106,18 @@ def build(
         memory=bytes_of("--memory", memory_limit), keep_identical=keep_identical,
     )  # fmt: skip
     memory.check_place(out, resume=resume, force=force)
+    engine, cluster = ray_options(engine, workers=workers, address=address, gpus=gpus, threads=threads, offline=offline)
     loaded = Seq2Seq.load(
         model, revision=revision, source_lang=source, target_lang=target, source_prefix=source_prefix, offline=offline,
         engine=engine,
     )  # fmt: skip
     try:
-        with reporting(quiet) as progress:
+        # Ray prints what befalls its workers, and standard output is for what was asked.
+        with reporting(quiet) as progress, contextlib.redirect_stdout(sys.stderr):
             store = memory.build(
                 inputs, model=loaded, out=out, dev=dev or None, train=not no_train, settings=settings,
                 adaptation=AdaptationSettings(max_k=max_k), format=format, resume=resume, force=force,
-                progress=progress,
+                cluster=cluster, progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt:
         say("interrupted: the same command with --resume goes on from here")

@@ -48,6 +48,7 @@ class Seq2Seq:
         self.forced_prefix = conventions.forced_prefix
         self.unknown_token_id = conventions.unknown_token_id
         self.width = identity.width
+        self.dtype = str(model.dtype).removeprefix("torch.")  # of the weights that were loaded
         self.vocabulary_size = engine.projection.weight.shape[0]
         self.max_source_tokens, self.max_target_tokens = _position_limits(model)
         self.rules = DecodingRules(

@@ -25,6 +25,7 @@ from nearmt.store.hashing import identity_hash, pair_hash, text_hash
 from nearmt.store.keys import KEY_TYPES, KeyCode
 from nearmt.store.lookup import SortedColumn, TextLookup, units_matching
 from nearmt.store.manifest import BuildProgress, Languages, Manifest, now
+from nearmt.store.parallel import WrittenEntries, append_written, make_room, write_entries
 from nearmt.store.salvage import Rescue, salvage
 from nearmt.store.snapshot import Snapshot, opened_anew
 from nearmt.store.units import Unit, date_of
@@ -51,7 +52,9 @@ __all__ = [
     "SortedColumn",
     "TextLookup",
     "Unit",
+    "WrittenEntries",
     "append_segment",
+    "append_written",
     "build_lock",
     "check_file",
     "compaction_lock",
@@ -63,6 +66,7 @@ __all__ = [
     "fsync_folder",
     "identity_hash",
     "inspect",
+    "make_room",
     "now",
     "opened_anew",
     "origins",
@@ -74,5 +78,6 @@ __all__ = [
     "text_hash",
     "units_matching",
     "verify",
+    "write_entries",
     "write_lock",
 ]

@@ -7,7 +7,7 @@ writer left behind that point is cut off by the next one.
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -80,7 +80,7 @@ class Column:
 
 
 def columns_of(manifest: Manifest) -> tuple[Column, ...]:
-    """The files of a store's data folder, the log aside."""
+    """The files of a store's data folder, the log aside; those of the entries first."""
     key_bytes = KEY_TYPES[manifest.key_type].itemsize * manifest.width
     return (
         Column(f"keys.{manifest.key_type}", "entries", key_bytes),
@@ -132,28 +132,45 @@ def _sentence_table(data: SegmentData, units: Sequence[Unit], lines: list[bytes]
     return table
 
 
-def _contents(manifest: Manifest, data: SegmentData) -> tuple[Counts, dict[str, bytes | memoryview]]:
-    before = manifest.extent.counts
+def with_key_range(manifest: Manifest, keys: np.ndarray) -> Manifest:
+    """A manifest that says how one-byte keys are written, if these are the first."""
+    if manifest.key_type == "int8" and manifest.key_range is None and len(keys):
+        return replace(manifest, key_range=key_range(keys))
+    return manifest
+
+
+def entry_contents(manifest: Manifest, data: SegmentData) -> dict[str, memoryview]:
+    """What the entries put into each of their columns, wherever they stand."""
+    return _as_bytes(
+        {
+            f"keys.{manifest.key_type}": KeyCode.of(manifest.key_type, manifest.key_range).encode(data.keys),
+            "values.int32": np.ascontiguousarray(data.values, VALUES),
+            "probabilities.float16": np.ascontiguousarray(data.probabilities, PROBABILITIES),
+            "positions.uint16": np.ascontiguousarray(data.positions, POSITIONS),
+        }
+    )
+
+
+def _as_bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, memoryview]:
+    return {name: array.reshape(-1).view("u1").data for name, array in arrays.items()}
+
+
+def _text_contents(before: Counts, data: SegmentData) -> tuple[Counts, dict[str, bytes | memoryview]]:
+    """How much a segment holds, and what it puts into the columns of sentences, units and removals."""
     units = _own_units(data, before.sentences) if data.units is None else data.units
     text_lines, unit_lines = _text_lines(data.pairs), [unit.line() for unit in units]
     records = np.array([unit.record() for unit in units], UNIT)
     if len(units):
         records["text_start"] = _starts([len(line) for line in unit_lines], before.unit_bytes)
-    arrays: dict[str, np.ndarray] = {
-        f"keys.{manifest.key_type}": KeyCode.of(manifest.key_type, manifest.key_range).encode(data.keys),
-        "values.int32": np.ascontiguousarray(data.values, VALUES),
-        "probabilities.float16": np.ascontiguousarray(data.probabilities, PROBABILITIES),
-        "positions.uint16": np.ascontiguousarray(data.positions, POSITIONS),
+    arrays = {
         "sentences.bin": _sentence_table(data, units, text_lines, before),
         "units.bin": records,
         REMOVALS_FILE: np.array(data.removed_units, REMOVALS),
     }
-    contents: dict[str, bytes | memoryview] = {
-        name: array.reshape(-1).view("u1").data for name, array in arrays.items()
-    }
+    contents: dict[str, bytes | memoryview] = {**_as_bytes(arrays)}
     contents["texts.jsonl"], contents["units.jsonl"] = b"".join(text_lines), b"".join(unit_lines)
     counts = Counts(
-        entries=len(data.values),
+        entries=int(data.entry_counts.sum()),
         sentences=len(data.pairs),
         text_bytes=len(contents["texts.jsonl"]),
         units=len(units),
@@ -165,19 +182,30 @@ def _contents(manifest: Manifest, data: SegmentData) -> tuple[Counts, dict[str, 
 
 def append_segment(folder: Path, manifest: Manifest, data: SegmentData) -> Manifest:
     """Append `data` behind what `manifest` counts, flushed to disk. It counts once the new manifest is saved."""
-    if manifest.key_type == "int8" and manifest.key_range is None and len(data.keys):
-        manifest = replace(manifest, key_range=key_range(data.keys))
-    count, contents = _contents(manifest, data)
+    manifest = with_key_range(manifest, data.keys)
+    return append_beside(folder, manifest, data, entry_contents(manifest, data), {})
+
+
+def append_beside(
+    folder: Path,
+    manifest: Manifest,
+    data: SegmentData,
+    entries: Mapping[str, bytes | memoryview],
+    written: Mapping[str, str],
+) -> Manifest:
+    """Append the texts of `data` with `entries`, or beside entries that stand in their place, by their checksums."""
     before = manifest.extent
-    segment = Segment(before.counts, count, now(), {})
+    count, texts = _text_contents(before.counts, data)
+    contents = {**entries, **texts}
+    segment = Segment(before.counts, count, now(), dict(written))
     data_folder = folder / manifest.data_folder
     with storage_errors(folder):
         is_new = not data_folder.exists()
         data_folder.mkdir(exist_ok=True)
         for column in columns_of(manifest):
-            content = contents[column.name]
+            content = contents.get(column.name)
             path = data_folder / column.name
-            if len(content) or not path.exists():
+            if content is not None and (len(content) or not path.exists()):
                 _write_at(path, column.range_of(segment)[0], content)
                 segment.sha256[column.name] = hashlib.sha256(content).hexdigest()
         line = segment.to_line(before.log_sha256)

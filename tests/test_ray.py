@@ -1,0 +1,285 @@
+"""Building on Ray: the store is the local build's, whatever happens to workers and driver on the way."""
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy
+
+from nearmt.builder import BuildSettings, partial_folder
+from nearmt.cli.options import ray_options
+from nearmt.cluster import RaySettings, check_installed
+from nearmt.cluster.connection import connected
+from nearmt.cluster.worker import Job, Refusal, Worker
+from nearmt.compatibility import model_description
+from nearmt.errors import ClusterError, MissingExtraError, SettingError
+from nearmt.memory import Store, build
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import Languages, Manifest, Snapshot
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+SMALL = BuildSettings(segment_entries=100)
+UNIT_FIELDS = ["sentence", "identity", "unit_hash", "origin_hash", "is_first"]  # the time is when it was built
+
+
+@pytest.fixture(scope="module")
+def ray_here() -> Iterator[None]:
+    """One cluster for all tests of this file; builds use what their process has joined."""
+    with connected(RaySettings(workers=5)):
+        yield
+
+
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Repeated pairs and a correction among them, so that some pieces bring no sentence and some remove a unit."""
+    pairs = toy.sentences(150, 3)
+    rows = [{"source": s, "target": t, "unit_id": f"u{n}", "origin": "a"} for n, (s, t) in enumerate(pairs)]
+    rows[60:60] = [{**row, "origin": "b"} for row in rows[:50]]
+    rows.append({**rows[7], "target": "the table ."})
+    path = tmp_path_factory.mktemp("ray") / "memory.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def local(memory: Path, toy_model: Seq2Seq, tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    return built(memory, toy_model, tmp_path_factory.mktemp("local") / "s.store")
+
+
+def built(memory, model, out, **options) -> Snapshot:
+    return build(memory, model=model, out=out, train=False, **{"settings": SMALL, **options}).snapshot()
+
+
+def assert_same_store(found: Snapshot, expected: Snapshot) -> None:
+    for name in ("values", "positions", "sentences", "removals"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    np.testing.assert_array_equal(found.units[UNIT_FIELDS], expected.units[UNIT_FIELDS])
+    assert list(found.all_units()) == list(expected.all_units())
+    decoded = [snapshot.key_code.decode(snapshot.keys) for snapshot in (found, expected)]
+    np.testing.assert_allclose(*decoded, atol=2e-2, rtol=2e-3)
+    np.testing.assert_allclose(found.probabilities.astype(float), expected.probabilities.astype(float), atol=2e-3)
+    counts = [snapshot.manifest.extent.counts for snapshot in (found, expected)]
+    assert counts[0] == counts[1]
+    assert found.manifest.build == expected.manifest.build
+    assert found.manifest.model == expected.manifest.model
+    assert Store(found.folder).verify().is_sound
+    assert not partial_folder(found.folder).exists()
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_make_the_store_of_a_local_build(ray_here, memory, toy_model, local, tmp_path, workers):
+    told = []
+    found = built(
+        memory, toy_model, tmp_path / "s.store", cluster=RaySettings(workers),
+        progress=lambda stage, done, total: told.append((stage, done, total)),
+    )  # fmt: skip
+    assert_same_store(found, local)
+    assert found.manifest.extent.segments == local.manifest.extent.segments >= 10
+    assert ("workers", 1, workers) in told
+    decoding = [done for stage, done, total in told if stage == "decoding"]
+    assert decoding == sorted(decoding)
+    assert decoding[-1] == 201
+
+
+def test_one_byte_keys_are_written_in_one_range_and_the_engine_is_the_models(ray_here, memory, client, tmp_path):
+    fast = Seq2Seq.load(client.model, engine="int8")
+    settings = replace(SMALL, key_type="int8")
+    expected = built(memory, fast, tmp_path / "local.store", settings=settings)
+    found = built(memory, fast, tmp_path / "ray.store", settings=settings, cluster=RaySettings())
+    assert found.manifest.model["engine"] == "int8"
+    lowest = [np.array(snapshot.manifest.key_range["lowest"]) for snapshot in (found, expected)]
+    np.testing.assert_allclose(*lowest, atol=1e-2)
+    assert_same_store(found, expected)
+
+
+def worker_pids() -> list[int]:
+    """The processes of workers whose cluster this process has started."""
+    parents, names = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            names[int(folder.name)] = (folder / "cmdline").read_text().split("\0")[0].strip()
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it has ended
+    found = []
+    for pid, name in names.items():
+        above = pid
+        while above in parents and above != os.getpid():
+            above = parents[above]
+        if above == os.getpid() and name.startswith("ray::Worker"):
+            found.append(pid)
+    return found
+
+
+def test_a_worker_killed_in_the_middle_changes_nothing(ray_here, memory, toy_model, local, tmp_path):
+    ready, killed, earlier = [], [], worker_pids()
+
+    def listen(stage: str, done: int, total: int | None) -> None:
+        if stage != "workers":
+            return
+        ready.append(done)
+        if done == 2 and not killed:
+            killed.append(next(pid for pid in worker_pids() if pid not in earlier))
+            os.kill(killed[0], signal.SIGSTOP)  # so that it does not finish what it gets
+            threading.Timer(1.0, os.kill, (killed[0], signal.SIGKILL)).start()
+
+    found = built(memory, toy_model, tmp_path / "s.store", cluster=RaySettings(), progress=listen)
+    assert killed
+    assert ready[ready.index(2) :].count(1) == 1, "one was lost"
+    assert_same_store(found, local)
+
+
+def test_a_build_whose_driver_was_killed_goes_on(ray_here, memory, toy_model, client, local, tmp_path):
+    out = tmp_path / "s.store"
+    script = f"""
+import time
+from nearmt.builder import BuildSettings
+from nearmt.cluster import RaySettings
+from nearmt.memory import build
+build({str(memory)!r}, model={str(client.model)!r}, out={str(out)!r}, train=False, cluster=RaySettings(),
+      settings=BuildSettings(segment_entries=100), progress=lambda stage, done, total: time.sleep(0.3))
+"""
+    manifest = partial_folder(out) / "manifest.json"
+    driver = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        deadline = time.monotonic() + 240
+        while time.monotonic() < deadline and driver.poll() is None:
+            if manifest.exists() and json.loads(manifest.read_text())["extent"]["segments"] >= 2:
+                break
+            time.sleep(0.02)
+    finally:
+        driver.kill()
+        driver.wait()
+    assert not out.exists()
+    assert 2 <= json.loads(manifest.read_text())["extent"]["segments"] < 10
+    # Nothing but the store's own files says how far it was: what stands behind that is cut off.
+    keys = partial_folder(out) / "data-000001" / "keys.float16"
+    with keys.open("ab") as file:
+        file.write(b"left behind")
+    assert_same_store(built(memory, toy_model, out, resume=True, cluster=RaySettings()), local)
+
+
+def test_the_command_builds_on_ray_and_leaves_nothing_behind(memory, client, local, tmp_path):
+    out = tmp_path / "s.store"
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="t") as folder:
+        command = [sys.executable, "-m", "nearmt", "build", str(memory), "--model", str(client.model), "--out",
+                   str(out), "--engine", "ray:torch", "--workers", "1", "--no-train", "--json"]  # fmt: skip
+        home = Path(folder) / "home"
+        home.mkdir()
+        done = subprocess.run(
+            command, capture_output=True, text=True, env={**os.environ, "TMPDIR": folder, "HOME": str(home)}
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["sentences"] == len(local.sentences)
+        assert "workers 1 of 1" in done.stderr
+        assert [path.name for path in Path(folder).glob("nearmt*")] == []
+        assert list(home.glob(".ray*")) == []
+        running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+        assert not [line for line in running if folder.encode() in line]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.store"]
+    np.testing.assert_array_equal(Snapshot.open(out).values, local.values)
+
+
+def test_what_fails_in_a_worker_is_one_sentence(ray_here, memory, client, tmp_path):
+    shutil.copytree(client.model, tmp_path / "model")
+    model = Seq2Seq.load(tmp_path / "model")
+    shutil.rmtree(tmp_path / "model")
+    with pytest.raises(ClusterError, match=r"^the worker on \S+ gave up: .*model"):
+        built(memory, model, tmp_path / "s.store", cluster=RaySettings(workers=1))
+
+
+def test_workers_that_are_lost_or_do_not_come_are_waited_for_only_so_long(
+    ray_here, memory, toy_model, tmp_path, monkeypatch
+):
+    earlier = worker_pids()
+
+    def kill(stage: str, done: int, total: int | None) -> None:
+        if stage == "workers" and done:
+            for pid in set(worker_pids()) - set(earlier):
+                os.kill(pid, signal.SIGKILL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nearmt.cluster.pool._MAX_LOSSES", 1)
+        with pytest.raises(ClusterError, match=r"^1 workers were lost over the same sentences, .* because .") as lost:
+            built(memory, toy_model, tmp_path / "a.store", cluster=RaySettings(workers=1), progress=kill)
+    assert "common causes" not in str(lost.value)
+    assert "\n" not in str(lost.value)
+    monkeypatch.setattr("nearmt.cluster.pool._PATIENCE", 1.0)
+    with pytest.raises(ClusterError, match=r"each needs 1 CPU, 0.001 GPU, and the cluster has [0-9.]+ CPU free$"):
+        built(memory, toy_model, tmp_path / "b.store", cluster=RaySettings(workers=1, gpus=0.001))
+
+
+def job_for(model: Seq2Seq, folder: Path) -> Job:
+    manifest = Manifest(
+        model=model_description(model), languages=Languages(model.source_lang, model.target_lang), width=model.width
+    )
+    manifest.save(folder)
+    return Job(folder, manifest, batch_tokens=4096, dtype="float32", device="cpu", threads=1, offline=True)
+
+
+def test_a_worker_refuses_another_folder_model_or_version(toy_model, tmp_path):
+    job = job_for(toy_model, tmp_path)
+    elsewhere = Worker(replace(job, folder=tmp_path / "nowhere")).load()
+    assert isinstance(elsewhere, Refusal)
+    assert "which all workers must reach under the same name" in elsewhere.reason
+    another = replace(job, manifest=replace(job.manifest, created_at="2020-01-01T00:00:00Z"))
+    assert "does not see" in Worker(another).load().reason
+    older = Worker(replace(job, version="0.0.1")).load()
+    assert "begun by nearmt 0.0.1" in older.reason
+    gone = replace(job, manifest=replace(job.manifest, model={**job.manifest.model, "name": "/no/such/model"}))
+    assert "there is no model folder /no/such/model" in Worker(gone).load().reason
+    changed = replace(job, manifest=replace(job.manifest, model={**job.manifest.model, "weights": "f" * 64}))
+    assert "weights ffffffffffff" in Worker(changed).load().reason
+
+
+def options(engine: str = "ray", **given) -> tuple[str, RaySettings | None]:
+    none = {"workers": None, "address": None, "gpus": None, "threads": None, "offline": False}
+    return ray_options(engine, **{**none, **given})
+
+
+def test_the_engine_says_where_and_how_to_decode():
+    assert options("int8") == ("int8", None)
+    assert options() == ("auto", RaySettings())
+    assert options("ray:int8", workers=4, threads=2) == ("int8", RaySettings(workers=4, threads=2))
+    assert options(gpus=0.5, address="auto") == ("torch", RaySettings(gpus=0.5, address="auto"))
+    for given in ({"workers": 2}, {"address": "auto"}, {"gpus": 0.0}):
+        with pytest.raises(SettingError, match=rf"^--{next(iter(given))} is for building on Ray"):
+            options("torch", **given)
+    with pytest.raises(SettingError, match="at least one worker"):
+        RaySettings(workers=0)
+    with pytest.raises(SettingError, match="less than no GPU"):
+        RaySettings(gpus=-1)
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r'pip install "nearmt\[ray\]"$'):
+        check_installed()
+
+
+def test_where_nobody_answers_one_sentence_says_so(monkeypatch):
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with (
+        pytest.raises(ClusterError, match=r"^cannot join a Ray cluster at 127\.0\.0\.1:1: .*refused"),
+        connected(RaySettings(address="127.0.0.1:1")),
+    ):
+        pass
+
+
+def test_a_joined_cluster_is_used_and_another_refused(ray_here, memory, toy_model, tmp_path):
+    with pytest.raises(SettingError, match="joined a Ray cluster already"):
+        built(memory, toy_model, tmp_path / "s.store", cluster=RaySettings(address="auto"))
+    assert list(tmp_path.iterdir()) == []
