@@ -10,6 +10,7 @@ from typing import Any
 from nearmt.corpus import SentencePair
 from nearmt.errors import SettingError
 from nearmt.housekeeping import sweep_all
+from nearmt.indexing import carried
 from nearmt.intake import Intake, Known, Pending
 from nearmt.progress import Progress, silent
 from nearmt.seq2seq import Seq2Seq
@@ -81,6 +82,7 @@ class Editor:
         if not pending.is_empty:
             manifest = intake.append(self.folder, manifest, pending).changed()
             manifest.save(self.folder)
+            manifest = carried(self.folder, manifest)
         self._known, self._version = known, (manifest.created_at, manifest.version)
         return pending.tally
 

@@ -1,41 +1,79 @@
 """Making the index of a store, and measuring what it misses."""
 
+import logging
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nearmt.index.faiss_index import build_index, check_factory, choose_factory, save_index
+from nearmt.errors import IndexUnavailableError, MissingExtraError, SettingError, StoreError
+from nearmt.index.faiss_index import build_index, check_factory, choose_factory, fewest_entries, save_index
+from nearmt.index.milvus import (
+    Connection,
+    MilvusChoice,
+    checked_uri,
+    drop_collections,
+    is_milvus,
+    make_collection,
+    owned_prefix,
+    take_in,
+)
 from nearmt.progress import Progress, silent
 from nearmt.recall import held_out_states, measure_recall
 from nearmt.retriever import RERANKED, Retriever
 from nearmt.store import Manifest, Snapshot, storage_errors
 
 _RECALL_QUERIES = 512
+_CARRIED = 1024  # so many new entries are carried into a collection at once; until then they are compared one by one
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class IndexSettings:
     """Which index is made and how it is searched."""
 
-    factory: str | None = None  # a faiss factory string; chosen by size if None
+    factory: str | None = None  # a faiss factory string, or milvus:TYPE; chosen by size if None
     num_probes: int = 32
     reranked: int = RERANKED  # candidates whose distances are measured exactly; 0 keeps the index's own
     max_k: int = 32  # the K that recall is measured at
+    uri: str | None = None  # where Milvus is
+
+    def __post_init__(self) -> None:
+        if is_milvus(self.factory) and self.uri is None:
+            raise SettingError(f"--index {self.factory} needs --uri: where Milvus is, or a file that ends in .db")
+        if self.uri is not None:
+            if not is_milvus(self.factory):
+                raise SettingError("--uri says where Milvus is: it goes with --index milvus")
+            object.__setattr__(self, "uri", checked_uri(self.uri))
+            MilvusChoice.parse(str(self.factory)).check(str(self.uri))
 
     @classmethod
     def of(cls, manifest: Manifest) -> "IndexSettings":
         """What the index of a store was made with."""
         index = manifest.index or {}
         factory = None if index.get("is_chosen", True) else index["factory"]
-        asked = {name: index[name] for name in ("num_probes", "reranked") if name in index}
+        asked = {name: index[name] for name in ("num_probes", "reranked", "uri") if name in index}
         return cls(factory, max_k=index.get("recall", {}).get("k", 32), **asked)
 
+    @property
+    def milvus(self) -> MilvusChoice | None:
+        """Which of Milvus's indexes it is, if it is one."""
+        return MilvusChoice.parse(self.factory) if self.factory is not None and is_milvus(self.factory) else None
+
     def factory_for(self, num_entries: int, width: int) -> str:
-        return self.factory or choose_factory(num_entries, width)
+        return str(self.milvus or self.factory or choose_factory(num_entries, width))
+
+    def fewest_entries(self, width: int) -> int:
+        """How many entries the index needs at least."""
+        return fewest_entries(self.factory, width) if self.factory is not None and self.milvus is None else 0
 
     def check(self, width: int) -> None:
-        """Refuse a factory string that faiss does not understand."""
-        if self.factory is not None:
+        """Refuse what faiss does not understand, and a Milvus that is not there."""
+        if self.milvus is not None:
+            assert self.uri is not None
+            with closing(Connection(self.uri)) as connection:
+                connection.call("list_collections")
+        elif self.factory is not None:
             check_factory(self.factory, width)
 
 
@@ -44,26 +82,70 @@ def index_name(manifest: Manifest) -> str:
     return f"index-{manifest.generation:06d}-{manifest.version:06d}.faiss"
 
 
-def index_snapshot(snapshot: Snapshot, settings: IndexSettings, progress: Progress = silent) -> dict[str, Any]:
-    """Make an index of all entries, write it into the store's folder and measure what it misses.
+def index_snapshot(
+    snapshot: Snapshot, settings: IndexSettings, progress: Progress = silent, home: Path | None = None
+) -> dict[str, Any]:
+    """Make an index of all entries, in the store's folder or in Milvus, and measure what it misses.
 
-    Gives what the manifest should say of it.
+    Gives what the manifest should say of it. `home` is the store's folder, where the snapshot is of another.
     """
-    total, folder = len(snapshot), snapshot.folder
-    factory = settings.factory_for(total, snapshot.manifest.width)
+    total = len(snapshot)
     progress("indexing", 0, total)
-    index = build_index(snapshot, factory, settings.num_probes, lambda done: progress("indexing", done, total))
-    path: Path = folder / index_name(snapshot.manifest)
-    with storage_errors(folder):
-        description = {
-            **save_index(index, path),
-            "reranked": settings.reranked,
-            "is_chosen": settings.factory is None,
-        }
-    del index  # its lists have grown by doubling; read back they are as large as they need to be
+    made = _in_milvus if settings.milvus is not None else _in_folder
+    description = {
+        **made(snapshot, settings, progress, home or snapshot.folder),
+        "reranked": settings.reranked,
+        "is_chosen": settings.factory is None,
+    }
     if not total:
         return description
-    indexed = Snapshot(folder, replace(snapshot.manifest, index=description))
+    indexed = Snapshot(snapshot.folder, replace(snapshot.manifest, index=description))
     states, excluded = held_out_states(snapshot, _RECALL_QUERIES)
     recall = measure_recall(Retriever(indexed), states, excluded, min(settings.max_k, total))
     return {**description, "recall": recall.as_dict()}
+
+
+def _in_folder(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> dict[str, Any]:
+    total, folder = len(snapshot), snapshot.folder
+    factory = settings.factory_for(total, snapshot.manifest.width)
+    index = build_index(snapshot, factory, settings.num_probes, lambda done: progress("indexing", done, total))
+    with storage_errors(folder):
+        # What was built is let go: its lists have grown by doubling; read back they are as large as they need to be.
+        return save_index(index, folder / index_name(snapshot.manifest))
+
+
+def _in_milvus(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> dict[str, Any]:
+    assert settings.milvus is not None
+    assert settings.uri is not None
+    total = len(snapshot)
+    return make_collection(
+        home, snapshot, settings.uri, settings.milvus, settings.num_probes,
+        lambda done: progress("indexing", done, total),
+    )  # fmt: skip
+
+
+def carried(folder: Path, manifest: Manifest) -> Manifest:
+    """Carry what gathered since into the index, if Milvus holds it, and commit that; the caller holds the lock.
+
+    The store is whole without it: what is not carried is compared one by one, and carried with a later change.
+    """
+    index = manifest.index or {}
+    if index.get("kind") != "milvus" or manifest.num_entries - index["num_entries"] < _CARRIED:
+        return manifest
+    try:
+        extended = take_in(folder, Snapshot(folder, manifest))
+    except (IndexUnavailableError, MissingExtraError, StoreError) as error:
+        log.warning("new entries are not in the index yet: %s", error)
+        return manifest
+    if extended is None:
+        return manifest
+    manifest = manifest.changed(index=extended)
+    manifest.save(folder)
+    return manifest
+
+
+def forget_collections(folder: Path, before: Manifest, now: Manifest | None) -> None:
+    """Drop what a folder's store had in Milvus and does not name any more."""
+    old, new = before.index or {}, (now.index if now is not None else None) or {}
+    if old.get("kind") == "milvus":
+        drop_collections(old["uri"], owned_prefix(folder, before), new.get("collection"))

@@ -1,11 +1,25 @@
-"""Commands that change a store: add, remove, compact; and export."""
+"""Commands that change a store: add, remove, compact, index; and export."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nearmt.cli.options import AsJson, Format, ModelOption, Offline, Quiet, StorePath, Threads, set_threads
+from nearmt.cli.description import index_text, say_recall
+from nearmt.cli.options import (
+    AsJson,
+    Format,
+    IndexOption,
+    ModelOption,
+    Offline,
+    Probes,
+    Quiet,
+    Rerank,
+    StorePath,
+    Threads,
+    UriOption,
+    set_threads,
+)
 from nearmt.cli.output import print_json, reporting, say
 
 
@@ -14,6 +28,9 @@ def register(app: typer.Typer) -> None:
     app.command("add", epilog="Example: nearmt add client.store confirmed-today.tmx --origin client-a")(add)
     app.command("remove", epilog="Example: nearmt remove client.store --origin client-a")(remove)
     app.command("compact", epilog="Example: nearmt compact client.store")(compact)
+    app.command("index", epilog="Example: nearmt index client.store --index milvus:HNSW --uri http://localhost:19530")(
+        index
+    )
     app.command("export", epilog="Example: nearmt export client.store --tmx client.tmx")(export)
 
 
@@ -101,6 +118,40 @@ def compact(store: StorePath, threads: Threads = None, as_json: AsJson = False, 
         f"{done.sentences:,} sentences, {done.entries:,} entries; {done.removed_sentences:,} sentences left out; "
         f"{done.bytes_before / 1e6:,.1f} MB before, {done.bytes_after / 1e6:,.1f} MB now"
     )
+
+
+def index(
+    store: StorePath,
+    index: IndexOption = None,
+    uri: UriOption = None,
+    probes: Probes = 32,
+    rerank: Rerank = 128,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Index a store anew, in another way or at another place: in Milvus, or with faiss again.
+
+    Translations, additions and removals go on meanwhile; what was learned stays.
+    """
+    from nearmt.indexing import IndexSettings
+    from nearmt.memory import Store
+
+    set_threads(threads)
+    opened = Store(store)
+    max_k = IndexSettings.of(opened.manifest).max_k
+    settings = IndexSettings(index, probes, rerank, max_k, uri)
+    try:
+        with reporting(quiet) as progress:
+            described = opened.index(settings, progress)
+    except KeyboardInterrupt:
+        say("interrupted: the store keeps the index that it had; the same command goes on from here in Milvus")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json(described)
+        return
+    print(index_text(described))
+    say_recall({"index": described, "adaptation": None})
 
 
 def export(

@@ -10,11 +10,15 @@ from nearmt.cli.options import (
     AsJson,
     EngineOption,
     Format,
+    IndexOption,
     ModelOption,
     Offline,
+    Probes,
     Quiet,
+    Rerank,
     StorePath,
     Threads,
+    UriOption,
     names_of,
     set_threads,
 )
@@ -55,11 +59,10 @@ def build(
     ] = None,
     no_train: Annotated[bool, typer.Option("--no-train", help="Do not train Meta-k now.")] = False,
     max_k: Annotated[int, typer.Option("--max-k", min=1, help="Neighbours looked at for each token.")] = 32,
-    index: Annotated[str | None, typer.Option("--index", help="faiss factory string; else chosen by size.")] = None,
-    probes: Annotated[int, typer.Option("--probes", min=1, help="Inverted lists searched for each query.")] = 32,
-    rerank: Annotated[
-        int, typer.Option("--rerank", min=0, help="Candidates measured exactly; 0 keeps the index's own distances.")
-    ] = 128,
+    index: IndexOption = None,
+    uri: UriOption = None,
+    probes: Probes = 32,
+    rerank: Rerank = 128,
     keys: Annotated[
         str, typer.Option("--keys", help="Type of the stored keys: float16, float32 or int8 (half the disk).")
     ] = "float16",
@@ -81,8 +84,9 @@ def build(
 
     set_threads(threads)
     settings = BuildSettings(
-        key_type=keys, index=index, num_probes=probes, reranked=rerank, max_k=max_k, keep_identical=keep_identical
-    )
+        key_type=keys, index=index, uri=uri, num_probes=probes, reranked=rerank, max_k=max_k,
+        keep_identical=keep_identical,
+    )  # fmt: skip
     memory.check_place(out, resume=resume, force=force)
     loaded = Seq2Seq.load(
         model, revision=revision, source_lang=source, target_lang=target, source_prefix=source_prefix, offline=offline,

@@ -5,7 +5,8 @@ search engine has to offer.
 """
 
 from nearmt.index.base import Allowed, Index
-from nearmt.index.faiss_index import FaissIndex, build_index, choose_factory, load_index
+from nearmt.index.faiss_index import FaissIndex, build_index, choose_factory
+from nearmt.index.loading import load_index
 from nearmt.index.measured import measured
 
 __all__ = ["Allowed", "FaissIndex", "Index", "build_index", "choose_factory", "load_index", "measured"]

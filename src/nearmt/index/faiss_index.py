@@ -140,8 +140,8 @@ def save_index(index: FaissIndex, path: Path) -> dict[str, Any]:
     return description
 
 
-def load_index(snapshot: Snapshot) -> FaissIndex:
-    """The index that the manifest names; exact search where it names none."""
+def load_faiss(snapshot: Snapshot) -> FaissIndex:
+    """The index whose file the manifest names; exact search where it names none."""
     description = snapshot.manifest.index
     if description is None or description["factory"] == "Flat":
         return FaissIndex(_flat(snapshot, len(snapshot)), "Flat", 1)
