@@ -351,7 +351,7 @@ def test_a_milvus_that_is_not_there_is_told_in_one_sentence(client, tmp_path, mo
             retriever.search(torch.zeros(2, WIDTH), 4)
     assert time.monotonic() - began < 20
     process = subprocess.run(
-        [sys.executable, "-m", "nearmt", "index", str(client.store), "--index", "milvus", "--uri", "http://127.0.0.1:1"],
+        [sys.executable, "-m", "nearmt", "index", client.store, "--index", "milvus", "--uri", "http://127.0.0.1:1"],
         capture_output=True, text=True, env=dict(os.environ), timeout=300,
     )  # fmt: skip
     assert process.returncode == 2

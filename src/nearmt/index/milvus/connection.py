@@ -11,6 +11,9 @@ from nearmt.index.milvus.choice import is_lite
 _SECONDS = 20.0
 _RECONNECT_SECONDS = 2.0  # to wait for a server that was gone a moment ago
 _NOT_FOUND = (4, 100)  # Milvus's codes of a missing collection, the old one and the new one
+# Every call has its time limit, so nobody has to be asked every few seconds whether he is still there; Milvus Lite
+# would hang up on that.
+_CHANNEL_OPTIONS = {"grpc.keepalive_time_ms": 600_000, "grpc.keepalive_permit_without_calls": 0}
 
 
 class CollectionGoneError(StoreDamagedError):
@@ -39,9 +42,11 @@ class Connection:
         with self._lock:
             if self._client is None:
                 seconds = min(self.seconds, _RECONNECT_SECONDS) if self._was_lost else self.seconds
-                made = _pymilvus().MilvusClient
+                made, token = _pymilvus().MilvusClient, os.environ.get("NEARMT_MILVUS_TOKEN", "")
                 try:
-                    self._client = made(self.uri, token=os.environ.get("NEARMT_MILVUS_TOKEN", ""), timeout=seconds)
+                    self._client = made(
+                        self.uri, token=token, timeout=seconds, dedicated=True, grpc_options=_CHANNEL_OPTIONS
+                    )
                 except Exception as error:
                     self._was_lost = True
                     raise self._unavailable(error) from error
