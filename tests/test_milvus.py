@@ -22,6 +22,7 @@ pytest.importorskip("milvus_lite", reason="nearmt[milvus] is not installed")
 
 from milvus_servers import VENV, LiteServer, RealServer
 from nearmt import indexing
+from nearmt.bench.indexes import as_table, compare_indexes
 from nearmt.corpus import SentencePair
 from nearmt.errors import IndexUnavailableError, MissingExtraError, SettingError
 from nearmt.index import load_index
@@ -335,6 +336,19 @@ def test_a_store_is_built_in_milvus_and_replaced_there(client, toy_model, lite, 
     listed = Connection(lite).call("list_collections")
     assert first not in listed
     assert again.manifest.index["collection"] in listed
+
+
+def test_indexes_are_compared_side_by_side_and_leave_nothing(tmp_path, lite):
+    snapshot = make_store(tmp_path / "s", clustered(300, WIDTH), per_sentence=3)
+    before = Connection(lite).call("list_collections")
+    asked = [IndexSettings(), IndexSettings("milvus:FLAT", uri=lite)]
+    found = compare_indexes(snapshot, asked, num_queries=40, rows=8, k=4, rounds=2)
+    assert [one["index"] for one in found] == ["faiss Flat", f"milvus:FLAT at {lite}"]
+    assert all(one["recall"]["mass"] > 0.99 and one["median"] > 0 for one in found)
+    assert Connection(lite).call("list_collections") == before
+    assert Manifest.load(snapshot.folder).index is None
+    table = as_table(found)
+    assert all(len(row) == len(table.headings) for row in table.rows)
 
 
 def test_a_milvus_that_is_not_there_is_told_in_one_sentence(client, tmp_path, monkeypatch):

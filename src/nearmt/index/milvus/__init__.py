@@ -5,7 +5,7 @@ can be made again from the folder at any time. pymilvus is loaded when a store o
 """
 
 from nearmt.index.milvus.choice import MilvusChoice, checked_uri, is_milvus
-from nearmt.index.milvus.collection import drop_collections, make_collection, owned_prefix, take_in
+from nearmt.index.milvus.collection import drop_collection, drop_collections, make_collection, owned_prefix, take_in
 from nearmt.index.milvus.connection import Connection
 from nearmt.index.milvus.search import MilvusIndex
 
@@ -14,6 +14,7 @@ __all__ = [
     "MilvusChoice",
     "MilvusIndex",
     "checked_uri",
+    "drop_collection",
     "drop_collections",
     "is_milvus",
     "make_collection",

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,7 @@ def make_collection(
     making = choice.making(total)
     content = f"{manifest.generation} {manifest.version} {total} {choice.index_type} {sorted(making.items())}"
     name = owned_prefix(home, manifest) + hashlib.sha256(content.encode()).hexdigest()[:16]
-    connection = Connection(uri)
-    try:
+    with closing(Connection(uri)) as connection:
         if not connection.call("has_collection", name):
             _create(connection, name, manifest.width)
         # Indexed and loaded before it is filled, it can always be asked how much is in it.
@@ -60,8 +60,6 @@ def make_collection(
             _patiently(connection, "flush", name)
             _wait_until(lambda: _num_indexed(connection, name), total, "indexed entries")
         _wait_until(lambda: _count(connection, name), total, "entries")
-    finally:
-        connection.close()
     return {
         "kind": "milvus", "factory": str(choice), "uri": uri, "collection": name, "num_probes": num_probes,
         "num_entries": total, "num_units": len(snapshot.units), "num_at_making": total, "files": {},
@@ -74,32 +72,33 @@ def take_in(home: Path, snapshot: Snapshot) -> dict[str, Any] | None:
     name, start = description["collection"], description["num_entries"]
     if not name.startswith(owned_prefix(home, snapshot.manifest)):
         return None
-    connection = Connection(description["uri"])
-    try:
-        later = snapshot.units[description["num_units"] :]
-        named_again = np.unique(later["sentence"][later["is_first"] == 0])  # they have more origins than they had
-        again = [np.arange(*snapshot.entry_range(int(sentence))) for sentence in named_again]
-        changed = np.concatenate([np.zeros(0, np.int64), *again])
-        tags = origin_tags(snapshot, len(snapshot.units))
+    later = snapshot.units[description["num_units"] :]
+    named_again = np.unique(later["sentence"][later["is_first"] == 0])  # they have more origins than they had
+    again = [np.arange(*snapshot.entry_range(int(sentence))) for sentence in named_again]
+    changed = np.concatenate([np.zeros(0, np.int64), *again])
+    tags = origin_tags(snapshot, len(snapshot.units))
+    with closing(Connection(description["uri"])) as connection:
         for piece in _pieces(np.concatenate([changed[changed < start], np.arange(start, len(snapshot))]), snapshot):
             connection.call("upsert", name, _rows(snapshot, tags, piece))
         _wait_until(lambda: _count(connection, name), len(snapshot), "entries")
-    finally:
-        connection.close()
     return {**description, "num_entries": len(snapshot), "num_units": len(snapshot.units)}
+
+
+def drop_collection(uri: str, name: str) -> None:
+    """Drop one collection."""
+    with closing(Connection(uri)) as connection:
+        connection.call("drop_collection", name)
 
 
 def drop_collections(uri: str, prefix: str, kept: str | None = None) -> None:
     """Drop the collections of a store but one. What cannot be dropped now is dropped the next time."""
-    connection = Connection(uri)
     try:
-        for name in connection.call("list_collections"):
-            if name.startswith(prefix) and name != kept:
-                connection.call("drop_collection", name)
+        with closing(Connection(uri)) as connection:
+            for name in connection.call("list_collections"):
+                if name.startswith(prefix) and name != kept:
+                    connection.call("drop_collection", name)
     except NearMTError as error:
         log.warning("a collection that is needed no more could not be dropped: %s", error)
-    finally:
-        connection.close()
 
 
 def _create(connection: Connection, name: str, width: int) -> None:
