@@ -44,6 +44,7 @@ NEW = SentencePair("die neue tabelle ist hier .", "the new sheet is here .", "n1
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
     monkeypatch.setenv("NEARMT_MILVUS_TIMEOUT", "120")  # tests run side by side
+    monkeypatch.setattr(indexing, "_RECALL_QUERIES", 24)
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     yield
@@ -298,9 +299,7 @@ def test_readers_of_before_a_change_are_not_disturbed(store_copy, toy_model, lit
     assert torch.equal(before.entry_ids, after.entry_ids)
 
 
-def test_a_copy_of_a_store_neither_writes_to_its_collection_nor_drops_it(
-    store_copy, toy_model, lite, tmp_path, monkeypatch
-):
+def test_a_copy_neither_writes_to_the_collection_nor_drops_it(store_copy, toy_model, lite, tmp_path, monkeypatch):
     monkeypatch.setattr(indexing, "_CARRIED", 1)
     store = in_milvus(Store(store_copy, model=toy_model), lite, "milvus:FLAT")
     name = store.manifest.index["collection"]
@@ -414,7 +413,7 @@ def test_a_missing_package_is_one_sentence(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["lite", "real"])
-def test_a_server_whose_milvus_stops_answers_503_and_recovers_by_itself(
+def test_while_milvus_is_stopped_the_server_answers_503_and_it_recovers(
     store_copy, toy_model, tmp_path, monkeypatch, kind
 ):
     if kind == "real" and not VENV:
