@@ -314,6 +314,29 @@ def test_a_copy_neither_writes_to_the_collection_nor_drops_it(store_copy, toy_mo
     assert Manifest.load(moved).index["num_entries"] == Manifest.load(moved).num_entries
 
 
+def test_additions_hold_though_milvus_is_away(store_copy, toy_model, monkeypatch, caplog):
+    monkeypatch.setattr(indexing, "_CARRIED", 1)
+    monkeypatch.setenv("NEARMT_MILVUS_TIMEOUT", "1")
+    manifest = Manifest.load(store_copy)
+    away = {
+        "kind": "milvus",
+        "factory": "milvus:FLAT",
+        "uri": "http://127.0.0.1:1",
+        "num_units": 0,
+        "num_entries": 0,
+        "collection": collection.owned_prefix(store_copy, manifest) + "x",
+        "num_at_making": 0,
+        "files": {},
+    }
+    manifest.changed(index={**away, "num_probes": 1, "reranked": 8}).save(store_copy)
+    store = Store(store_copy, model=toy_model)
+    began = time.monotonic()
+    for number in range(20):
+        assert store.add([SentencePair(f"{TEXT} {number}", "x .", f"u{number}")]).added == 1
+    assert time.monotonic() - began < 30
+    assert sum("not in the index" in record.message for record in caplog.records) == 1
+
+
 def test_a_collection_that_somebody_dropped_is_filled_anew_by_indexing(store_copy, toy_model, lite):
     store = in_milvus(Store(store_copy, model=toy_model), lite)
     Connection(lite).call("drop_collection", store.manifest.index["collection"])
@@ -441,6 +464,12 @@ def test_while_milvus_is_stopped_the_server_answers_503_and_it_recovers(
                 assert (reply.status_code, reply.headers["Retry-After"]) == (503, "5")
                 assert "search engine" in reply.text
             assert server.translate(TEXT, method="base")  # what needs no memory goes on
+            milvus.start()
+            until_it_works(server)
+            assert server.translate(TEXT) == expected
+        milvus.stop()
+        with running(settings_for(store_copy)) as server:  # it starts all the same
+            assert server.post("/v1/translate", {"text": TEXT}).status_code == 503
             milvus.start()
             until_it_works(server)
             assert server.translate(TEXT) == expected

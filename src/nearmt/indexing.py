@@ -1,12 +1,11 @@
 """Making the index of a store, and measuring what it misses."""
 
-import logging
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nearmt.errors import IndexUnavailableError, MissingExtraError, SettingError, StoreError
+from nearmt.errors import SettingError
 from nearmt.index.faiss_index import build_index, check_factory, choose_factory, fewest_entries, save_index
 from nearmt.index.milvus import (
     Connection,
@@ -25,7 +24,6 @@ from nearmt.store import Manifest, Snapshot, storage_errors
 
 _RECALL_QUERIES = 512
 _CARRIED = 1024  # so many new entries are carried into a collection at once; until then they are compared one by one
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -127,16 +125,12 @@ def _in_milvus(snapshot: Snapshot, settings: IndexSettings, progress: Progress, 
 def carried(folder: Path, manifest: Manifest) -> Manifest:
     """Carry what gathered since into the index, if Milvus holds it, and commit that; the caller holds the lock.
 
-    The store is whole without it: what is not carried is compared one by one, and carried with a later change.
+    The store is whole without it: what is not carried is compared one by one.
     """
     index = manifest.index or {}
     if index.get("kind") != "milvus" or manifest.num_entries - index["num_entries"] < _CARRIED:
         return manifest
-    try:
-        extended = take_in(folder, Snapshot(folder, manifest))
-    except (IndexUnavailableError, MissingExtraError, StoreError) as error:
-        log.warning("new entries are not in the index yet: %s", error)
-        return manifest
+    extended = take_in(folder, Snapshot(folder, manifest))
     if extended is None:
         return manifest
     manifest = manifest.changed(index=extended)

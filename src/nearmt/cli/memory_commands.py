@@ -9,12 +9,9 @@ from nearmt.cli.description import index_text, say_recall
 from nearmt.cli.options import (
     AsJson,
     Format,
-    IndexOption,
     ModelOption,
     Offline,
-    Probes,
     Quiet,
-    Rerank,
     StorePath,
     Threads,
     UriOption,
@@ -122,10 +119,15 @@ def compact(store: StorePath, threads: Threads = None, as_json: AsJson = False, 
 
 def index(
     store: StorePath,
-    index: IndexOption = None,
+    index: Annotated[
+        str | None,
+        typer.Option(
+            "--index", help="As for nearmt build, or faiss: chosen by size. Without it, the kind that it has."
+        ),
+    ] = None,
     uri: UriOption = None,
-    probes: Probes = 32,
-    rerank: Rerank = 128,
+    probes: Annotated[int | None, typer.Option("--probes", min=1, help="Lists searched; else as it was.")] = None,
+    rerank: Annotated[int | None, typer.Option("--rerank", min=0, help="Measured exactly; else as it was.")] = None,
     threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -134,18 +136,23 @@ def index(
 
     Translations, additions and removals go on meanwhile; what was learned stays.
     """
+    from dataclasses import replace
+
     from nearmt.indexing import IndexSettings
     from nearmt.memory import Store
 
     set_threads(threads)
     opened = Store(store)
-    max_k = IndexSettings.of(opened.manifest).max_k
-    settings = IndexSettings(index, probes, rerank, max_k, uri)
+    settings = IndexSettings.of(opened.manifest)
+    if index is not None or uri is not None:
+        settings = replace(settings, factory=None if index == "faiss" else index, uri=uri)
+    given = {"num_probes": probes, "reranked": rerank}
+    settings = replace(settings, **{name: number for name, number in given.items() if number is not None})
     try:
         with reporting(quiet) as progress:
             described = opened.index(settings, progress)
     except KeyboardInterrupt:
-        say("interrupted: the store keeps the index that it had; the same command goes on from here in Milvus")
+        say("interrupted: the store keeps the index that it had; in Milvus the same command goes on from here")
         raise typer.Exit(130) from None
     if as_json:
         print_json(described)
