@@ -146,8 +146,11 @@ def index(
     settings = IndexSettings.of(opened.manifest)
     if index is not None or uri is not None:
         settings = replace(settings, factory=None if index == "faiss" else index, uri=uri)
-    given = {"num_probes": probes, "reranked": rerank}
-    settings = replace(settings, **{name: number for name, number in given.items() if number is not None})
+    settings = replace(
+        settings,
+        num_probes=settings.num_probes if probes is None else probes,
+        reranked=settings.reranked if rerank is None else rerank,
+    )
     try:
         with reporting(quiet) as progress:
             described = opened.index(settings, progress)
