@@ -18,7 +18,7 @@ help:
 $(READY): pyproject.toml constraints.txt packages/nearmt-demo/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fsmt,server,ray]' -e packages/nearmt-demo
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fsmt,milvus,ray,server]' -e packages/nearmt-demo
 	@touch $(READY)
 
 demo: $(READY)

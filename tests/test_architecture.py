@@ -14,7 +14,8 @@ ORDER = [
     "adaptation", "translator", "evaluation", "memory", "documents", "report", "demo", "paper", "bench", "server",
     "cli", "__main__",
 ]  # fmt: skip
-ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "lxml": {"corpus"}, "polib": {"corpus"},
+ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "pymilvus": {"index"},
+              "lxml": {"corpus"}, "polib": {"corpus"},
               "typer": {"cli"}, "rich": {"cli"}, "sacrebleu": {"scores"}, "onnx": {"seq2seq"},
               "onnxruntime": {"seq2seq"}, "safetensors": {"metak", "relatives", "gate"},
               "fastapi": {"server"}, "starlette": {"server"}, "uvicorn": {"server"}, "h11": {"server"},

@@ -5,6 +5,7 @@ import itertools
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from nearmt.compatibility import check_model, model_description
 from nearmt.corpus import DropCounts, SentencePair, check_readable, read_pairs
 from nearmt.errors import CorpusError, SettingError, StoreError
-from nearmt.indexing import IndexSettings, index_snapshot
+from nearmt.indexing import IndexSettings, forget_collections, index_snapshot
 from nearmt.intake import Intake, Known, Pending
 from nearmt.progress import Progress, silent
 from nearmt.retriever import PROBES, RERANKED
@@ -42,7 +43,8 @@ class BuildSettings:
     key_type: str = "float16"
     segment_entries: int = 65_536  # a commit at least so often
     batch_tokens: int = 4096  # padded tokens a forward pass
-    index: str | None = None  # a faiss factory string; chosen by size if None
+    index: str | None = None  # a faiss factory string, or milvus:TYPE; chosen by size if None
+    uri: str | None = None  # where Milvus is
     num_probes: int = PROBES
     reranked: int = RERANKED  # candidates whose distances are measured exactly; 0 keeps the index's own
     max_k: int = 32  # the K that recall is measured at
@@ -51,11 +53,12 @@ class BuildSettings:
 
     @property
     def indexing(self) -> IndexSettings:
-        return IndexSettings(self.index, self.num_probes, self.reranked, self.max_k, self.memory)
+        return IndexSettings(self.index, self.num_probes, self.reranked, self.max_k, self.memory, self.uri)
 
     def __post_init__(self) -> None:
         if self.key_type not in KEY_TYPES:
             raise SettingError(f"keys can be {' or '.join(KEY_TYPES)}, not {self.key_type}")
+        _ = self.indexing  # what does not go together is refused now
 
 
 def describe_inputs(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
@@ -106,7 +109,7 @@ class Builder:
         )
         with storage_errors(self.folder):
             if self.folder.exists():
-                shutil.rmtree(self.folder)
+                _throw_away(self.folder)
             self.folder.mkdir(parents=True)
         manifest.save(self.folder)
 
@@ -192,8 +195,9 @@ class Builder:
             manifest = Manifest.load(self.folder)
             settings = self.settings.indexing
             there = manifest.index or {}
-            asked = (settings.factory_for(manifest.num_entries, manifest.width), settings.num_probes, settings.reranked)
-            if asked == (there.get("factory"), there.get("num_probes"), there.get("reranked")):
+            factory = settings.factory_for(manifest.num_entries, manifest.width)
+            asked = (factory, settings.num_probes, settings.reranked, settings.uri)
+            if asked == tuple(there.get(name) for name in ("factory", "num_probes", "reranked", "uri")):
                 return manifest
             index = index_snapshot(Snapshot(self.folder, manifest), settings, self.progress)
             manifest = manifest.changed(index=index, adaptation=None)
@@ -219,7 +223,7 @@ def publish(partial: Path, out: Path) -> None:
         fsync_folder(out.parent)
         for left in (ready, old):
             if left.exists():
-                shutil.rmtree(left)
+                _throw_away(left)
 
 
 def take_up(out: Path) -> None:
@@ -230,7 +234,14 @@ def take_up(out: Path) -> None:
             ready.rename(partial_folder(out))
         for left in (ready, old):
             if left.exists():
-                shutil.rmtree(left)
+                _throw_away(left)
+
+
+def _throw_away(folder: Path) -> None:
+    """Remove a store, and what it has in Milvus."""
+    with suppress(StoreError):
+        forget_collections(folder, Manifest.load(folder), None)
+    shutil.rmtree(folder)
 
 
 def _made_at(folder: Path) -> str:

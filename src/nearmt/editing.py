@@ -1,6 +1,8 @@
 """Changing a store: adding, correcting and removing. What a call has returned from is on disk."""
 
 import itertools
+import logging
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from nearmt.corpus import SentencePair
-from nearmt.errors import SettingError
+from nearmt.errors import IndexUnavailableError, MissingExtraError, SettingError, StoreError
 from nearmt.housekeeping import sweep_all
+from nearmt.indexing import carried
 from nearmt.intake import Intake, Known, Pending
 from nearmt.progress import Progress, silent
 from nearmt.seq2seq import Seq2Seq
@@ -18,7 +21,9 @@ from nearmt.store import Manifest, SegmentData, Snapshot, append_segment, date_o
 _PATIENCE = 30.0  # seconds to wait for another writer
 _PAIRS_A_COMMIT = 256  # the lock is held for so many at a time, so that others get their turn
 _BATCH_TOKENS = 4096
+_RESTING_SECONDS = 60.0  # an index that did not answer is not asked again so soon, while others wait for the lock
 _MAX_TOLD = 1000  # removed units that are told one by one
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class Editor:
         self.folder = folder
         self._known: Known | None = None
         self._version: tuple[str, int] | None = None  # of the store that is known
+        self._carries_from = 0.0  # a time by the clock; later than now if the index did not answer
 
     def add(self, pairs: Iterable[SentencePair], model: Seq2Seq, progress: Progress = silent) -> Added:
         """Add pairs, a few hundred a commit.
@@ -81,8 +87,20 @@ class Editor:
         if not pending.is_empty:
             manifest = intake.append(self.folder, manifest, pending).changed()
             manifest.save(self.folder)
+            manifest = self._carry(manifest)
         self._known, self._version = known, (manifest.created_at, manifest.version)
         return pending.tally
+
+    def _carry(self, manifest: Manifest) -> Manifest:
+        """Take new entries into an index that is elsewhere. What cannot be taken in now is with a later commit."""
+        if time.monotonic() < self._carries_from:
+            return manifest
+        try:
+            return carried(self.folder, manifest)
+        except (IndexUnavailableError, MissingExtraError, StoreError) as error:
+            self._carries_from = time.monotonic() + _RESTING_SECONDS
+            log.warning("new entries are not in the index of %s yet: %s", self.folder, error)
+            return manifest
 
     def _look(self) -> Manifest:
         manifest = Manifest.load(self.folder)

@@ -7,6 +7,7 @@
     │   ├── StoreMismatchError   it belongs to another model, tokenizer, layer or language pair
     │   ├── StoreDamagedError    a file is missing, cut short or changed
     │   └── StoreLockedError     another process is writing to it
+    ├── IndexUnavailableError    the search engine that holds a store's index does not answer
     ├── MarkupError          text with tags is not well-formed
     ├── DocumentError        a file to translate cannot be read or written
     ├── ClusterError         workers on Ray cannot be had, or fail
@@ -46,6 +47,10 @@ class StoreDamagedError(StoreError):
 
 class StoreLockedError(StoreError):
     """Another process is writing to the store."""
+
+
+class IndexUnavailableError(NearMTError):
+    """The search engine that holds a store's index does not answer, or not in time."""
 
 
 class MarkupError(NearMTError):

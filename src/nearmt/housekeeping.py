@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
-from nearmt.index.faiss_index import fewest_entries
-from nearmt.indexing import IndexSettings, index_snapshot
+from nearmt.indexing import IndexSettings, forget_collections, index_snapshot
 from nearmt.progress import Progress, silent
 from nearmt.store import (
     UNFINISHED,
@@ -73,7 +72,7 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
             total = len(start.sentences)
             copier.copy(start, on_copied=lambda done: progress("copying", done, total))
             copied = Snapshot(work, copier.manifest)
-            index = index_snapshot(copied, _settings_for(copied, start.manifest), progress)
+            index = index_snapshot(copied, _settings_for(copied, start.manifest), progress, folder)
             with write_lock(folder, wait=_PATIENCE):
                 current = Manifest.load(folder)
                 if (current.created_at, current.generation) != (start.manifest.created_at, start.manifest.generation):
@@ -83,6 +82,7 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
                 manifest = _put_in_place(folder, work, current, copier, index)
                 sentences = int(Snapshot(folder, manifest).live_sentences.sum())
                 sweep(folder, manifest)
+                forget_collections(folder, current, manifest)
     return Compacted(
         sentences,
         manifest.num_entries,
@@ -90,6 +90,23 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
         before,
         _bytes_of(folder),
     )
+
+
+def reindex(folder: Path, settings: IndexSettings, progress: Progress = silent) -> Manifest:
+    """Index a store anew, in another way or at another place, while it is used. What was learned stays."""
+    with compaction_lock(folder):
+        start = Snapshot.open(folder)
+        settings.check(start.manifest.width)
+        index = index_snapshot(start, settings, progress)
+        with write_lock(folder, wait=_PATIENCE):
+            current = Manifest.load(folder)
+            if (current.created_at, current.generation) != (start.manifest.created_at, start.manifest.generation):
+                raise StoreError(f"{folder} was built anew while it was being indexed")
+            manifest = current.changed(index=index)
+            manifest.save(folder)
+            sweep(folder, manifest)
+            forget_collections(folder, current, manifest)
+    return manifest
 
 
 def repair(folder: Path, progress: Progress = silent) -> Repaired:
@@ -103,11 +120,12 @@ def repair(folder: Path, progress: Progress = silent) -> Repaired:
             copier = Copier(work, manifest)
             copier.copy(rescue.readable, rescue.readable.lost_sentences)
             copied = Snapshot(work, copier.manifest)
-            index = index_snapshot(copied, _settings_for(copied, manifest), progress)
+            index = index_snapshot(copied, _settings_for(copied, manifest), progress, folder)
             if any(name in problem for problem in problems for name in (manifest.adaptation or {}).get("files", {})):
                 manifest = replace(manifest, adaptation=None)
             repaired = _put_in_place(folder, work, manifest, copier, index)
             sweep(folder, repaired)
+            forget_collections(folder, manifest, repaired)
     return Repaired(
         problems,
         repaired.num_sentences,
@@ -182,7 +200,7 @@ def _refuse_damaged(snapshot: Snapshot, progress: Progress) -> None:
 def _settings_for(copied: Snapshot, original: Manifest) -> IndexSettings:
     """How the original was indexed; of too few entries for that, the index is chosen by size."""
     settings = IndexSettings.of(original)
-    if settings.factory is None or fewest_entries(settings.factory, original.width) <= len(copied):
+    if settings.fewest_entries(original.width) <= len(copied):
         return settings
     return replace(settings, factory=None)
 

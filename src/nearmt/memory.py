@@ -15,7 +15,8 @@ from nearmt.devset import dev_from_memory, dev_from_pairs
 from nearmt.editing import Added, Editor, Removed
 from nearmt.errors import CorpusError, SettingError, StoreError
 from nearmt.health import describe
-from nearmt.housekeeping import Compacted, Repaired, compact, repair
+from nearmt.housekeeping import Compacted, Repaired, compact, reindex, repair
+from nearmt.indexing import IndexSettings
 from nearmt.progress import Progress, silent
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
@@ -114,6 +115,11 @@ class Store:
         """Write what counts anew, with a new index. What was removed is in no file afterwards."""
         self.snapshot()
         return compact(self.folder, progress)
+
+    def index(self, settings: IndexSettings | None = None, progress: Progress = silent) -> dict[str, Any]:
+        """Index the memory anew, in another way or at another place; without settings as it was. Gives what it is."""
+        manifest = self.snapshot().manifest
+        return dict(reindex(self.folder, settings or IndexSettings.of(manifest), progress).index or {})
 
     def export_tmx(self, path: str | Path) -> int:
         """Write the memory as TMX, one unit for each place that a pair comes from; gives their number."""

@@ -5,13 +5,28 @@ from typing import Annotated
 
 import typer
 
-from nearmt.cli.options import AsJson, Quiet, StorePath, Threads, bytes_of, set_threads
+from nearmt.cli.options import (
+    AsJson,
+    MemoryOption,
+    Probes,
+    Quiet,
+    Rerank,
+    StorePath,
+    Threads,
+    UriOption,
+    bytes_of,
+    set_threads,
+)
 from nearmt.cli.output import print_json, print_table, reporting
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command of this file."""
+    """Add the commands of this file."""
     app.command("bench", epilog="Example: nearmt bench client.store --entries 400000 --batches 1,16")(bench)
+    app.command(
+        "compare-indexes",
+        epilog="Example: nearmt compare-indexes client.store --index Flat --index milvus:HNSW --uri http://localhost:19530",
+    )(compare_indexes)
 
 
 def bench(
@@ -30,10 +45,7 @@ def bench(
     tables: Annotated[
         str, typer.Option("--tables", help="What to measure, with commas between; also scale and own.")
     ] = "methods,engines,original,parts,building,search,growth,living",
-    memory_limit: Annotated[
-        str | None,
-        typer.Option("--memory", help="Memory that the index may take, such as 4G; a larger one stays on disk."),
-    ] = None,
+    memory_limit: MemoryOption = None,
     text: Annotated[
         Path | None, typer.Option("--text", help="Sentences, one a line, for the table own: STORE with its own model.")
     ] = None,
@@ -73,3 +85,46 @@ def bench(
         print_table(heading, table.headings, table.rows)
         print()
     print(f"Written to {out / 'bench.json'} and {out / 'performance.md'}.")
+
+
+def compare_indexes(
+    store: StorePath,
+    index: Annotated[
+        list[str] | None,
+        typer.Option("--index", help="faiss factory string or milvus:TYPE (may be given again); first the default."),
+    ] = None,
+    uri: UriOption = None,
+    queries: Annotated[int, typer.Option("--queries", min=1, help="States to ask with, of held-out sentences.")] = 2000,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows of the search that is timed.")] = 128,
+    k: Annotated[int, typer.Option("--k", min=1, help="Neighbours that are compared.")] = 32,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 10,
+    probes: Probes = 24,
+    rerank: Rerank = 96,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare indexes of a STORE: what each finds of the same queries, and how long one search takes.
+
+    The store stays as it is. The first row is the index that its size would get.
+    """
+    from nearmt.bench.indexes import as_table
+    from nearmt.bench.indexes import compare_indexes as compare
+    from nearmt.errors import SettingError
+    from nearmt.index.milvus import is_milvus
+    from nearmt.indexing import IndexSettings
+    from nearmt.memory import Store
+
+    set_threads(threads)
+    asked = [None, *dict.fromkeys(index or [])]
+    if uri is not None and not any(map(is_milvus, asked)):
+        raise SettingError("--uri says where Milvus is: it goes with --index milvus")
+    settings = [IndexSettings(one, probes, rerank, k, uri=uri if is_milvus(one) else None) for one in asked]
+    snapshot = Store(store).snapshot()
+    with reporting(quiet) as progress:
+        found = compare(snapshot, settings, num_queries=queries, rows=rows, k=k, rounds=rounds, progress=progress)
+    if as_json:
+        print_json(found)
+        return
+    table = as_table(found)
+    print_table(f"{len(snapshot):,} entries, {found[0]['recall']['num_queries']:,} queries", table.headings, table.rows)

@@ -17,9 +17,7 @@ def print_info(described: dict[str, Any]) -> None:
                    f"{described['units']:,} units"),
         ("on disk", f"{bytes_on_disk['data'] / 1e6:,.1f} MB data, {bytes_on_disk['index'] / 1e6:,.1f} MB index"),
         ("dropped", ", ".join(f"{n:,} {reason}" for reason, n in described["dropped"].items()) or "nothing"),
-        ("index", f"{index.get('factory', 'none')}" + ("" if index.get("factory") in (None, "Flat") else
-                  f", {index['num_probes']} lists probed, {index['reranked']} re-ranked"
-                  + (f", on disk in {len(index['files'])} parts" if "mapped_bytes" in index else ""))),
+        ("index", index_text(index)),
     ]  # fmt: skip
     if recall:
         rows.append(("recall", _recall_text(recall)))
@@ -28,6 +26,17 @@ def print_info(described: dict[str, Any]) -> None:
     rows += _health_rows(described["health"], described["store"])
     for name, value in rows:
         print(f"{name:12} {value}")
+
+
+def index_text(index: dict[str, Any]) -> str:
+    """An index in a line."""
+    factory = index.get("factory", "none")
+    if factory in ("none", "Flat"):
+        return str(factory)
+    where = f" at {index['uri']}, collection {index['collection']}" if index.get("kind") == "milvus" else ""
+    probed = f", {index['num_probes']} lists probed" if "IVF" in factory else ""
+    parts = f", on disk in {len(index['files'])} parts" if "mapped_bytes" in index else ""
+    return f"{factory}{where}{probed}, {index['reranked']} re-ranked{parts}"
 
 
 _SHOWN_ORIGINS = 10

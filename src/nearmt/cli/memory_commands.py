@@ -1,11 +1,22 @@
-"""Commands that change a store: add, remove, compact; and export."""
+"""Commands that change a store: add, remove, compact, index; and export."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nearmt.cli.options import AsJson, Format, ModelOption, Offline, Quiet, StorePath, Threads, set_threads
+from nearmt.cli.description import index_text, say_recall
+from nearmt.cli.options import (
+    AsJson,
+    Format,
+    ModelOption,
+    Offline,
+    Quiet,
+    StorePath,
+    Threads,
+    UriOption,
+    set_threads,
+)
 from nearmt.cli.output import print_json, reporting, say
 
 
@@ -14,6 +25,9 @@ def register(app: typer.Typer) -> None:
     app.command("add", epilog="Example: nearmt add client.store confirmed-today.tmx --origin client-a")(add)
     app.command("remove", epilog="Example: nearmt remove client.store --origin client-a")(remove)
     app.command("compact", epilog="Example: nearmt compact client.store")(compact)
+    app.command("index", epilog="Example: nearmt index client.store --index milvus:HNSW --uri http://localhost:19530")(
+        index
+    )
     app.command("export", epilog="Example: nearmt export client.store --tmx client.tmx")(export)
 
 
@@ -101,6 +115,53 @@ def compact(store: StorePath, threads: Threads = None, as_json: AsJson = False, 
         f"{done.sentences:,} sentences, {done.entries:,} entries; {done.removed_sentences:,} sentences left out; "
         f"{done.bytes_before / 1e6:,.1f} MB before, {done.bytes_after / 1e6:,.1f} MB now"
     )
+
+
+def index(
+    store: StorePath,
+    index: Annotated[
+        str | None,
+        typer.Option(
+            "--index", help="As for nearmt build, or faiss: chosen by size. Without it, the kind that it has."
+        ),
+    ] = None,
+    uri: UriOption = None,
+    probes: Annotated[int | None, typer.Option("--probes", min=1, help="Lists searched; else as it was.")] = None,
+    rerank: Annotated[int | None, typer.Option("--rerank", min=0, help="Measured exactly; else as it was.")] = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Index a store anew, in another way or at another place: in Milvus, or with faiss again.
+
+    Translations, additions and removals go on meanwhile; what was learned stays.
+    """
+    from dataclasses import replace
+
+    from nearmt.indexing import IndexSettings
+    from nearmt.memory import Store
+
+    set_threads(threads)
+    opened = Store(store)
+    settings = IndexSettings.of(opened.manifest)
+    if index is not None or uri is not None:
+        settings = replace(settings, factory=None if index == "faiss" else index, uri=uri)
+    settings = replace(
+        settings,
+        num_probes=settings.num_probes if probes is None else probes,
+        reranked=settings.reranked if rerank is None else rerank,
+    )
+    try:
+        with reporting(quiet) as progress:
+            described = opened.index(settings, progress)
+    except KeyboardInterrupt:
+        say("interrupted: the store keeps the index that it had; in Milvus the same command goes on from here")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json(described)
+        return
+    print(index_text(described))
+    say_recall({"index": described, "adaptation": None})
 
 
 def export(

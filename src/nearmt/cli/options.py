@@ -18,6 +18,25 @@ StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the 
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="The store's model under another name or at another place.")
 ]
+IndexOption = Annotated[
+    str | None,
+    typer.Option(
+        "--index",
+        help="faiss factory string, or milvus:IVF_FLAT, milvus:HNSW, milvus:DISKANN … with --uri; else by size.",
+    ),
+]
+UriOption = Annotated[
+    str | None,
+    typer.Option("--uri", help="Where Milvus is: http://host:19530, or a file NAME.db for Milvus Lite."),
+]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option("--memory", help="Memory that the index may take, such as 4G; a larger one stays on disk."),
+]
+Probes = Annotated[int, typer.Option("--probes", min=1, help="Inverted lists searched for each query.")]
+Rerank = Annotated[
+    int, typer.Option("--rerank", min=0, help="Candidates measured exactly; 0 keeps the index's own distances.")
+]
 Offline = Annotated[bool, typer.Option("--offline", help="Load the model only from this machine.")]
 EngineOption = Annotated[
     str | None,

@@ -12,11 +12,16 @@ from nearmt.cli.options import (
     AsJson,
     EngineOption,
     Format,
+    IndexOption,
+    MemoryOption,
     ModelOption,
     Offline,
+    Probes,
     Quiet,
+    Rerank,
     StorePath,
     Threads,
+    UriOption,
     bytes_of,
     names_of,
     ray_options,
@@ -72,15 +77,11 @@ def build(
     ] = None,
     no_train: Annotated[bool, typer.Option("--no-train", help="Do not train Meta-k now.")] = False,
     max_k: Annotated[int, typer.Option("--max-k", min=1, help="Neighbours looked at for each token.")] = 32,
-    index: Annotated[str | None, typer.Option("--index", help="faiss factory string; else chosen by size.")] = None,
-    probes: Annotated[int, typer.Option("--probes", min=1, help="Inverted lists searched for each query.")] = 24,
-    rerank: Annotated[
-        int, typer.Option("--rerank", min=0, help="Candidates measured exactly; 0 keeps the index's own distances.")
-    ] = 96,
-    memory_limit: Annotated[
-        str | None,
-        typer.Option("--memory", help="Memory that the index may take, such as 4G; a larger one stays on disk."),
-    ] = None,
+    index: IndexOption = None,
+    uri: UriOption = None,
+    probes: Probes = 24,
+    rerank: Rerank = 96,
+    memory_limit: MemoryOption = None,
     keys: Annotated[
         str, typer.Option("--keys", help="Type of the stored keys: float16, float32 or int8 (half the disk).")
     ] = "float16",
@@ -102,7 +103,7 @@ def build(
 
     set_threads(threads)
     settings = BuildSettings(
-        key_type=keys, index=index, num_probes=probes, reranked=rerank, max_k=max_k,
+        key_type=keys, index=index, uri=uri, num_probes=probes, reranked=rerank, max_k=max_k,
         memory=bytes_of("--memory", memory_limit), keep_identical=keep_identical,
     )  # fmt: skip
     memory.check_place(out, resume=resume, force=force)

@@ -9,8 +9,9 @@ import numpy as np
 class Allowed:
     """Which entries may be found: a mask over the entries 0 … n - 1. Later ones may not."""
 
-    def __init__(self, mask: np.ndarray) -> None:
+    def __init__(self, mask: np.ndarray, origin_hashes: np.ndarray | None = None) -> None:
         self.mask = mask
+        self.origin_hashes = origin_hashes  # where it is known: every allowed entry comes from one of these
 
     def __len__(self) -> int:
         return len(self.mask)

@@ -61,7 +61,8 @@ class Retriever:
         if wanted.is_empty:
             return self
         narrower = copy.copy(self)
-        narrower._allowed = Allowed(self.snapshot.entry_mask(wanted.sentences(self.snapshot)))
+        mask = self.snapshot.entry_mask(wanted.sentences(self.snapshot))
+        narrower._allowed = Allowed(mask, wanted.origin_hashes(self.snapshot))
         return narrower
 
     def following(self, snapshot: Snapshot) -> "Retriever":

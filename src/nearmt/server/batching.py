@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
+from nearmt.errors import IndexUnavailableError
 from nearmt.server.orders import FairQueue, Order, Piece
 from nearmt.server.settings import BatchingSettings
 
@@ -29,7 +30,7 @@ class Batcher:
     """Gathers sentences for a moment, decodes them together and hands the results out.
 
     `decode` gets a recipe, texts and which of them want evidence. If a batch fails, its sentences are decoded one by
-    one, so that only the request at fault hears of it.
+    one, so that only the request at fault hears of it; not so if it is no request's fault.
     """
 
     def __init__(
@@ -100,8 +101,8 @@ class Batcher:
         try:
             results = self._decode_pieces(batch)
         except BaseException as error:
-            if len(batch) == 1:
-                self._hand_out([(batch[0], None, error)])
+            if len(batch) == 1 or isinstance(error, IndexUnavailableError):
+                self._hand_out([(piece, None, error) for piece in batch])
                 return
             for piece in batch:
                 if not piece.order.is_over:

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from nearmt.errors import (
     CorpusError,
     DocumentError,
+    IndexUnavailableError,
     MarkupError,
     MissingExtraError,
     NearMTError,
@@ -48,8 +49,17 @@ _STATUS: tuple[tuple[type[NearMTError], int, str], ...] = (
 )
 
 
+_RETRY_AFTER = 5  # seconds, when the search engine is away
+
+
 def from_nearmt(error: NearMTError) -> ApiError:
     """What the server says where nearmt raised."""
+    if isinstance(error, IndexUnavailableError):
+        # Where the search engine is and what ails it is the operator's business, whose log says it.
+        return ApiError(
+            503, "index_unavailable", "the search engine of this store does not answer: try again later",
+            {"Retry-After": str(_RETRY_AFTER)},
+        )  # fmt: skip
     status, code = next((status, code) for kind, status, code in _STATUS if isinstance(error, kind))
     return ApiError(status, code, str(error))
 

@@ -193,7 +193,7 @@ class Shelf:
             "model": Path(info["model"]["name"]).name if Path(info["model"]["name"]).is_absolute() else
             info["model"]["name"],
             "engine": self._engines[name].model.engine,
-            "index": _without(info["index"], "file", "files"),
+            "index": _without(info["index"], "file", "files", "uri", "collection"),
             "adaptation": _without(learned, "files", "networks", "settings", "tried"),
             "dropped": info["dropped"],
             "origins": info["origins"],

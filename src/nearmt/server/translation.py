@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 
-from nearmt.errors import NearMTError
+from nearmt.errors import IndexUnavailableError, NearMTError
 from nearmt.markup import Rules, translate_marked
 from nearmt.server.access import Caller
 from nearmt.server.batching import QueueFullError
@@ -217,8 +217,10 @@ class TranslationDesk:
 
     def without_paths(self, error: NearMTError) -> ApiError:
         """An error of nearmt for a client, who need not know the server's disk."""
+        if isinstance(error, IndexUnavailableError):
+            log.warning("%s", error)
         found = from_nearmt(error)
-        return ApiError(found.status_code, found.code, self._shelf.without_paths(found.message))
+        return ApiError(found.status_code, found.code, self._shelf.without_paths(found.message), found.headers)
 
 
 async def _disconnected(request: Request) -> None:

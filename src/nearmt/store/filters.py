@@ -29,16 +29,22 @@ class Filter:
     def is_empty(self) -> bool:
         return self == Filter()
 
+    def origin_hashes(self, snapshot: Snapshot) -> np.ndarray | None:
+        """The origins that pass, as units name them; None if any does."""
+        if not (self.only or self.exclude):
+            return None
+        wanted = [
+            code for code, name in origin_names(snapshot).items()
+            if (not self.only or _fits(name, self.only)) and not _fits(name, self.exclude)
+        ]  # fmt: skip
+        return np.array(wanted, np.uint64)
+
     def sentences(self, snapshot: Snapshot) -> np.ndarray:
         """(sentences,) whether a sentence is there and one of its units passes."""
         mask = snapshot.live_units.copy()
-        if self.only or self.exclude:
-            named = origin_names(snapshot)
-            wanted = [
-                code for code, name in named.items()
-                if (not self.only or _fits(name, self.only)) and not _fits(name, self.exclude)
-            ]  # fmt: skip
-            mask &= np.isin(snapshot.units["origin_hash"], np.array(wanted, np.uint64))
+        wanted = self.origin_hashes(snapshot)
+        if wanted is not None:
+            mask &= np.isin(snapshot.units["origin_hash"], wanted)
         if self.since is not None:
             mask &= snapshot.units["time"] >= seconds_of(self.since)
         if self.until is not None:

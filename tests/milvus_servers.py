@@ -1,0 +1,73 @@
+"""Servers of Milvus that tests start, stop and start again: Milvus Lite as a process of its own, or the real one.
+
+The real one is taken from an environment of its own that has the package `milvus` (2.3.5), named by
+NEARMT_MILVUS_VENV.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+VENV = os.environ.get("NEARMT_MILVUS_VENV")
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class LiteServer:
+    """Milvus Lite behind a port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self._process: subprocess.Popen | None = None
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        data = ("--data-dir", str(self.folder / "served.db"), "--port", str(self.port))
+        return [sys.executable, "-m", "milvus_lite", "server", *data]
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        log = (self.folder / "server.log").open("ab")
+        with log:
+            self._process = subprocess.Popen(
+                self.command(), stdout=log, stderr=log, start_new_session=True, cwd=self.folder,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )  # fmt: skip
+        until = time.monotonic() + 600
+        while not self._answers():
+            assert self._process.poll() is None, (self.folder / "server.log").read_text(errors="replace")
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        with socket.socket() as tried:
+            return tried.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def stop(self) -> None:
+        """At once, with all children."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+
+class RealServer(LiteServer):
+    """A Milvus server."""
+
+    def command(self) -> list[str]:
+        assert VENV is not None
+        binary = shutil.which("milvus-server", path=str(Path(VENV) / "bin"))
+        assert binary is not None, f"{VENV} has no milvus-server"
+        return [binary, "--data", str(self.folder / "data"), "--proxy-port", str(self.port)]
