@@ -12,6 +12,7 @@ import toy
 
 from nearmt.cli import main
 from nearmt.cli.output import _LineReporter
+from nearmt.memory import Store
 
 
 @pytest.fixture
@@ -346,3 +347,6 @@ def test_a_build_keeps_to_the_memory_it_is_given(nearmt, client, tmp_path):
     code, _, err = nearmt("build", client.memory, "--out", tmp_path / "other.store", "--memory", "some", *where)
     assert code != 0
     assert "such as 500M or 4G" in err
+    code, out, err = nearmt("index", tmp_path / "small.store", "--memory", "1M", "--json", "--quiet")
+    assert code == 0, err
+    assert Store(tmp_path / "small.store").manifest.index["memory"] == 1 << 20

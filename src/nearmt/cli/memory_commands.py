@@ -9,12 +9,14 @@ from nearmt.cli.description import index_text, say_recall
 from nearmt.cli.options import (
     AsJson,
     Format,
+    MemoryOption,
     ModelOption,
     Offline,
     Quiet,
     StorePath,
     Threads,
     UriOption,
+    bytes_of,
     set_threads,
 )
 from nearmt.cli.output import print_json, reporting, say
@@ -128,6 +130,7 @@ def index(
     uri: UriOption = None,
     probes: Annotated[int | None, typer.Option("--probes", min=1, help="Lists searched; else as it was.")] = None,
     rerank: Annotated[int | None, typer.Option("--rerank", min=0, help="Measured exactly; else as it was.")] = None,
+    memory_limit: MemoryOption = None,
     threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -145,7 +148,9 @@ def index(
     opened = Store(store)
     settings = IndexSettings.of(opened.manifest)
     if index is not None or uri is not None:
-        settings = replace(settings, factory=None if index == "faiss" else index, uri=uri)
+        settings = replace(settings, factory=None if index == "faiss" else index, uri=uri, memory=None)
+    if memory_limit is not None:
+        settings = replace(settings, memory=bytes_of("--memory", memory_limit))
     settings = replace(
         settings,
         num_probes=settings.num_probes if probes is None else probes,
