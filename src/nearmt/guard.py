@@ -12,6 +12,7 @@ sentence, half a unit apart at least: sentences begin alike, so what is far for 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -43,6 +44,10 @@ class Guard:
             if len(values) != len(STAGES):
                 raise ValueError(f"a guard has {len(STAGES)} stages, not {len(values)}")
             object.__setattr__(self, name, values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"scale": self.scale, "middle": list(self.middle), "far": list(self.far), "strength": self.strength}
 
     def caution(self, trails: Trail) -> torch.Tensor:
         """(rows,): by how much the log-odds of the model rise."""

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +79,7 @@ class MetaK(nn.Module):
     def settings(self) -> dict[str, Any]:
         return {"max_k": self.max_k, "temperature": self.temperature, "hidden": self.hidden,
                 "distance_scale": self.distance_scale, "features": list(self.features),
-                "guard": asdict(self.guard) if self.guard is not None else None}  # fmt: skip
+                "guard": self.guard.as_dict() if self.guard is not None else None}  # fmt: skip
 
     def to_bytes(self) -> bytes:
         """A safetensors file that carries the settings in its header."""

@@ -2,7 +2,6 @@
 
 import json
 from abc import ABC, abstractmethod
-from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,7 +58,7 @@ class Relative(nn.Module, ABC):
     @property
     def settings(self) -> dict[str, Any]:
         """What the constructor takes, and the guard."""
-        guard = asdict(self.guard) if self.guard is not None else None
+        guard = self.guard.as_dict() if self.guard is not None else None
         return {"max_k": self.max_k, "distance_scale": self.distance_scale, "guard": guard}
 
     @abstractmethod

@@ -86,7 +86,7 @@ def _pymilvus() -> Any:
     try:
         import pymilvus
     except ImportError:
-        raise MissingExtraError("searching in Milvus", '"nearmt[milvus]"') from None
+        raise MissingExtraError("searching in Milvus", "nearmt[milvus]") from None
     for name in ("pymilvus", "milvus_lite"):  # they log, with a traceback, what they raise and we tell
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return pymilvus
