@@ -66,6 +66,21 @@ class LiteServer:
 class RealServer(LiteServer):
     """A Milvus server."""
 
+    def start(self) -> None:
+        until = time.monotonic() + 600
+        while not self._is_free():  # else it would take another port
+            assert time.monotonic() < until
+            time.sleep(0.5)
+        super().start()
+
+    def _is_free(self) -> bool:
+        with socket.socket() as tried:
+            try:
+                tried.bind(("0.0.0.0", self.port))
+            except OSError:
+                return False
+            return True
+
     def command(self) -> list[str]:
         assert VENV is not None
         binary = shutil.which("milvus-server", path=str(Path(VENV) / "bin"))

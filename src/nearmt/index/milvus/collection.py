@@ -77,7 +77,7 @@ def take_in(home: Path, snapshot: Snapshot) -> dict[str, Any] | None:
     again = [np.arange(*snapshot.entry_range(int(sentence))) for sentence in named_again]
     changed = np.concatenate([np.zeros(0, np.int64), *again])
     tags = origin_tags(snapshot, len(snapshot.units))
-    with closing(Connection(description["uri"])) as connection:
+    with closing(Connection(description["uri"], name)) as connection:
         for piece in _pieces(np.concatenate([changed[changed < start], np.arange(start, len(snapshot))]), snapshot):
             connection.call("upsert", name, _rows(snapshot, tags, piece))
         _wait_until(lambda: _count(connection, name), len(snapshot), "entries")

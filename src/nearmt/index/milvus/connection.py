@@ -5,7 +5,7 @@ import os
 import threading
 from typing import Any
 
-from nearmt.errors import IndexUnavailableError, MissingExtraError, SettingError, StoreDamagedError
+from nearmt.errors import IndexUnavailableError, MissingExtraError, NearMTError, SettingError, StoreDamagedError
 from nearmt.index.milvus.choice import is_lite
 
 _SECONDS = 20.0
@@ -21,10 +21,15 @@ class CollectionGoneError(StoreDamagedError):
 
 
 class Connection:
-    """Calls one Milvus, with a time limit to every call. Any number of threads may use it at once."""
+    """Calls one Milvus, with a time limit to every call. Any number of threads may use it at once.
 
-    def __init__(self, uri: str) -> None:
+    A collection that is named is loaded whenever a connection is made: a Milvus that was started anew may have it
+    on its disk only.
+    """
+
+    def __init__(self, uri: str, collection: str | None = None) -> None:
         self.uri, self.seconds = uri, _seconds()
+        self._collection = collection
         self._lock = threading.Lock()
         self._client: Any = None
         self._was_lost = False
@@ -36,34 +41,43 @@ class Connection:
         try:
             return getattr(client, name)(*args, **options)
         except Exception as error:
-            raise self._lost(error, client) from error
+            with self._lock:
+                if self._client is client and not _is_not_found(error):
+                    self._client, self._was_lost = None, True  # the next call connects anew
+                    _close(client)
+            raise self._told(error) from error
 
     def _connected(self) -> Any:
         with self._lock:
             if self._client is None:
-                seconds = min(self.seconds, _RECONNECT_SECONDS) if self._was_lost else self.seconds
-                made, token = _pymilvus().MilvusClient, os.environ.get("NEARMT_MILVUS_TOKEN", "")
+                client = None
                 try:
-                    self._client = made(
-                        self.uri, token=token, timeout=seconds, dedicated=True, grpc_options=_CHANNEL_OPTIONS
-                    )
+                    client = self._connect()
+                    if self._collection is not None:
+                        client.load_collection(self._collection, timeout=self.seconds)
+                except MissingExtraError:
+                    raise
                 except Exception as error:
+                    if client is not None:
+                        _close(client)
                     self._was_lost = True
-                    raise self._unavailable(error) from error
-                self._was_lost = False
+                    raise self._told(error) from error
+                self._client, self._was_lost = client, False
             return self._client
 
-    def _lost(self, error: Exception, client: Any) -> Exception:
-        """What to raise. After a failure the next call connects anew."""
-        if getattr(error, "code", None) in _NOT_FOUND or "collection not found" in str(error):
-            return CollectionGoneError(f"Milvus at {self.uri} does not hold what the store needs: {_reason(error)}")
-        with self._lock:
-            if self._client is client:
-                self._client, self._was_lost = None, True
-        _close(client)
-        return self._unavailable(error)
+    def _connect(self) -> Any:
+        return _pymilvus().MilvusClient(
+            self.uri,
+            token=os.environ.get("NEARMT_MILVUS_TOKEN", ""),
+            timeout=min(self.seconds, _RECONNECT_SECONDS) if self._was_lost else self.seconds,
+            dedicated=True,
+            grpc_options=_CHANNEL_OPTIONS,
+        )
 
-    def _unavailable(self, error: Exception) -> IndexUnavailableError:
+    def _told(self, error: Exception) -> NearMTError:
+        """The error in our words."""
+        if _is_not_found(error):
+            return CollectionGoneError(f"Milvus at {self.uri} does not hold what the store needs: {_reason(error)}")
         if is_lite(self.uri) and "Open local milvus failed" in str(error):
             return IndexUnavailableError(f"{self.uri} cannot be opened by Milvus Lite: is another process using it?")
         return IndexUnavailableError(f"Milvus at {self.uri} does not answer as it should: {_reason(error)}")
@@ -73,6 +87,10 @@ class Connection:
             client, self._client = self._client, None
         if client is not None:
             _close(client)
+
+
+def _is_not_found(error: Exception) -> bool:
+    return getattr(error, "code", None) in _NOT_FOUND or "collection not found" in str(error)
 
 
 def _close(client: Any) -> None:

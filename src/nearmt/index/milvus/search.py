@@ -32,7 +32,7 @@ class MilvusIndex:
         self._num_entries: int = described["num_entries"]
         self._num_units, self._num_at_making = described["num_units"], described["num_at_making"]
         self._choice, self._num_probes = MilvusChoice.parse(described["factory"]), described["num_probes"]
-        self._connection = Connection(described["uri"])
+        self._connection = Connection(described["uri"], self.collection)
         self._has_grown = False  # the collection holds later entries than the snapshot that this was opened with
         self._filters: WeakKeyDictionary[Allowed, str] = WeakKeyDictionary()
         finalize(self, self._connection.close)
