@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -130,14 +129,14 @@ def test_a_worker_killed_in_the_middle_changes_nothing(ray_here, memory, toy_mod
         if stage != "workers":
             return
         ready.append(done)
-        if done == 2 and not killed:
-            killed.append(next(pid for pid in worker_pids() if pid not in earlier))
-            os.kill(killed[0], signal.SIGSTOP)  # so that it does not finish what it gets
-            threading.Timer(1.0, os.kill, (killed[0], signal.SIGKILL)).start()
+        if not killed:  # the first is ready and about to get its pieces; another may still be loading
+            killed.extend(pid for pid in worker_pids() if pid not in earlier)
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
 
     found = built(memory, toy_model, tmp_path / "s.store", cluster=RaySettings(), progress=listen)
     assert killed
-    assert ready[ready.index(2) :].count(1) == 1, "one was lost"
+    assert ready.count(1) >= 2, "the first was lost, and another came"
     assert_same_store(found, local)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import sys
 from types import FrameType
 from typing import Any
@@ -64,8 +65,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
         for server in self.servers:
-            for socket in server.sockets:
-                host, port = socket.getsockname()[:2]
+            for listening in server.sockets:
+                host, port = listening.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
                 print(f"nearmt listens at http://{shown}:{port}", file=sys.stderr, flush=True)
 
@@ -101,10 +102,22 @@ def make_server(settings: ServerSettings) -> "Server":
     return Server(config, app.state.context)
 
 
+def _check_address(host: str, port: int) -> None:
+    """Refuse an address that is taken, before anything is loaded."""
+    try:
+        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        with socket.socket(family, kind, protocol) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+    except OSError:
+        raise SettingError(f"{host}:{port} cannot be listened at: is the port in use?") from None
+
+
 def serve(settings: ServerSettings) -> None:
     """Run until SIGTERM or SIGINT; what is under way then is finished."""
     for folder in settings.stores.values():
         open_finished(folder.absolute())  # what is wrong with a store is told before anything is loaded
+    _check_address(settings.host, settings.port)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     server = make_server(settings)
