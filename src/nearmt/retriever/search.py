@@ -20,6 +20,7 @@ from nearmt.store import Filter, Snapshot
 _EXACT_SLACK = 8
 PROBES = 24  # inverted lists looked through for each row
 RERANKED = 96  # candidates whose distances are measured on the stored keys
+_ROUNDING = 1e-3  # of a distance and a norm: how far sums in float32 may be off, with much to spare
 _GATHERED_NUMBERS = 1 << 20  # keys are fetched a few rows at a time, so that they stay in the processor's cache
 _TAKEN_IN = 256  # new entries are taken into the index by so many; up to twice as many are compared one by one
 _MOSTLY_ALLOWED = 0.5  # from here on it is cheaper to search without a selection and to drop what is not allowed
@@ -96,7 +97,7 @@ class Retriever:
             return Neighbors.sorted_from(empty, empty.long(), empty.long(), k)
         distances, entry_ids = self._indexed(queries, k, excluded)
         if len(self._new_keys):
-            new_distances, new_ids = self._new(queries, k, excluded)
+            new_distances, new_ids = self._new(queries, k, excluded, _reach(distances, entry_ids, k))
             distances, entry_ids = torch.hstack([distances, new_distances]), torch.hstack([entry_ids, new_ids])
         if in_order(distances, entry_ids, k):
             distances, entry_ids = distances[:, :k], entry_ids[:, :k]  # the rest is not looked at
@@ -163,13 +164,19 @@ class Retriever:
         return torch.from_numpy(distances), entry_ids
 
     def _new(
-        self, queries: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None
+        self, queries: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None, reach: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The nearest of the entries that are not in the index."""
+        """The nearest of the entries that are not in the index, as far as they can count: within each row's reach."""
         near = self._new_norms - 2 * (queries @ self._new_keys.T)
         if self._allowed is not None:
             near[:, torch.from_numpy(~self._allowed.mask[self._num_indexed :])] = torch.inf
-        count = len(self._new_keys) if excluded is not None else min(k + _EXACT_SLACK, len(self._new_keys))
+        count = len(self._new_keys)
+        if excluded is None:
+            norms = queries.square().sum(dim=1)
+            is_near = near <= (reach - norms + _ROUNDING * (reach + norms)).unsqueeze(1)
+            count = min(k + _EXACT_SLACK, int(is_near.sum(dim=1).max()))
+        if not count:
+            return torch.zeros(len(queries), 0), torch.zeros(len(queries), 0, dtype=torch.long)
         found = near.topk(count, dim=1, largest=False)
         entry_ids = (found.indices + self._num_indexed).masked_fill(found.values == torch.inf, -1)
         if excluded is not None:
@@ -199,6 +206,13 @@ class Retriever:
             if sentences is not None and len(sentences):
                 gone[row] = np.isin(sentence_ids[row], sentences)
         return entry_ids.masked_fill(torch.from_numpy(gone), -1)
+
+
+def _reach(distances: torch.Tensor, entry_ids: torch.Tensor, k: int) -> torch.Tensor:
+    """(rows,): the distance of the k-th that was found; without end where there are fewer."""
+    if entry_ids.shape[1] < k:
+        return torch.full((len(entry_ids),), torch.inf)
+    return torch.where(entry_ids < 0, torch.inf, distances).kthvalue(k, dim=1).values
 
 
 def _short(entry_ids: torch.Tensor, k: int) -> list[int]:
