@@ -19,7 +19,11 @@ from nearmt.metak import TrainingSettings
 from nearmt.seq2seq import Seq2Seq
 
 QUICK = AdaptationSettings(
-    max_k=8, temperature=0.1, max_decoded=20, training=TrainingSettings(steps=600, first_check=100)
+    max_k=8,
+    temperature=0.1,
+    max_decoded=20,
+    methods=("adaptive",),
+    training=TrainingSettings(steps=600, first_check=100),
 )
 
 

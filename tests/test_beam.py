@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nearmt.beam import BeamSettings, EarlyStopping, Hypothesis, _best, beam_search
+from nearmt.beam import BeamSettings, EarlyStopping, Hypothesis, beam_search
 from nearmt.errors import SettingError
+from nearmt.greatest import greatest
 
 START = 0
 Scored = tuple[float, tuple[int, ...], float]  # score, token ids, log-probability
@@ -188,7 +189,7 @@ def test_a_limit_of_zero_is_refused() -> None:
 def test_the_best_of_each_row_are_those_of_topk(rows: int, width: int, count: int, seed: int) -> None:
     values = torch.randn(rows, width + 7, generator=torch.Generator().manual_seed(seed))[:, :width]
     count = min(count, width)
-    found, places = _best(values, count)
+    found, places = greatest(values, count)
     expected = values.topk(count, dim=1)
     assert torch.equal(found, expected.values)
     assert torch.equal(values.gather(1, places), expected.values)

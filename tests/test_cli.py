@@ -132,8 +132,8 @@ def test_methods_can_be_chosen(nearmt, client):
 
 def test_other_networks_are_trained_by_name(nearmt, client, store_copy):
     assert_one_sentence(
-        nearmt("translate", store_copy, "-", "--method", "robust", stdin="x"),
-        "has no trained robust network: run nearmt train .* --methods adaptive,robust",
+        nearmt("translate", store_copy, "-", "--method", "kernel", stdin="x"),
+        "has no trained kernel network: run nearmt train .* --methods adaptive,kernel,robust",
     )
     options = ("--temperature", "0.1", "--max-k", "4", "--steps", "300", "-q")
     code, out, _ = nearmt("train", store_copy, client.dev, "--methods", "adaptive, kernel,robust", *options)

@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+import nearmt.adaptation
 import nearmt.neighbors
 from conftest import QUICK
+from nearmt.adaptation import AdaptationSettings
 from nearmt.devset import collect_cache, dev_from_pairs
 from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.evaluation import evaluate
@@ -69,6 +71,37 @@ def test_evidence_agrees_with_what_decoding_saw(trained, toy_model, client, name
     assert hypotheses[0].score == pytest.approx(product / len(evidence) ** 0.6, abs=1e-3)
 
 
+def test_without_a_name_it_is_the_network_that_made_held_out_sentences_likeliest(trained, toy_model, client, tmp_path):
+    described = Store(trained).info()["adaptation"]
+    losses = {name: described["held_out"][f"{name}_loss"] for name in described["networks"]}
+    assert described["method"] == min(losses, key=losses.get)
+    shutil.copytree(trained, tmp_path / "copy.store")
+    for name in losses:
+        manifest = Manifest.load(tmp_path / "copy.store")
+        manifest.changed(adaptation={**manifest.adaptation, "method": name}).save(tmp_path / "copy.store")
+        assert Translator(tmp_path / "copy.store", model=toy_model).method.name == name
+    assert AdaptationSettings().methods == ("adaptive", "robust")
+    paper = Store(tmp_path / "copy.store").train(client.dev, model=toy_model, settings=replace(ALL, paper=True))
+    assert paper["method"] == "adaptive"
+
+
+def test_the_gate_is_that_of_the_best_network(trained, toy_model, client, tmp_path, monkeypatch):
+    shutil.copytree(trained, tmp_path / "copy.store")
+    easily_best = replace(QUICK, methods=("adaptive", "robust"), gate=True, training=replace(QUICK.training, steps=1))
+    real = nearmt.adaptation.train_relative
+
+    def likely(*args, **kwargs):
+        return replace(real(*args, **kwargs), loss=0.0)
+
+    monkeypatch.setattr(nearmt.adaptation, "train_relative", likely)
+    settings = replace(easily_best, guard=False)
+    described = Store(tmp_path / "copy.store").train(client.dev, model=toy_model, settings=settings)
+    assert described["method"] == described["gate"]["method"] == "robust"
+    assert Translator(tmp_path / "copy.store", model=toy_model, gate="auto").gate is not None
+    with pytest.raises(SettingError, match="the gate goes with the method robust"):
+        Translator(tmp_path / "copy.store", model=toy_model, gate="auto", method="adaptive")
+
+
 def test_all_methods_stand_in_one_table(trained, toy_model, client):
     translator = Translator(trained, model=toy_model, method="base")
     pairs = [nearmt.SentencePair(*pair) for pair in client.test_pairs[:10]]
@@ -79,11 +112,10 @@ def test_all_methods_stand_in_one_table(trained, toy_model, client):
 
 
 def test_a_method_that_was_not_trained_is_named_with_the_command(client, toy_model, trained, tmp_path):
-    for name in RELATIVES:
-        with pytest.raises(
-            SettingError, match=f"no trained {name} network: run nearmt train .* --methods adaptive,{name}"
-        ):
-            Translator(client.store, model=toy_model, method=name)
+    with pytest.raises(SettingError, match=r"no trained kernel network: run nearmt train .* --methods adaptive,kernel"):
+        Translator(client.store, model=toy_model, method="kernel")
+    with pytest.raises(SettingError, match=r"no trained robust network: run nearmt train \S+$"):
+        Translator(client.store, model=toy_model, method="robust")
     with pytest.raises(SettingError, match="kernel does not take --k"):
         Translator(trained, model=toy_model, method="kernel", k=4)
     with pytest.raises(SettingError, match="vanilla cannot be trained: choose from adaptive, kernel, robust"):
@@ -95,7 +127,7 @@ def test_stores_of_before_open_as_they_did(store_copy, toy_model):
     learned = {name: value for name, value in manifest.adaptation.items() if name not in ("networks", "relatives")}
     manifest.changed(adaptation=learned).save(store_copy)
     assert Translator(store_copy, model=toy_model).method.name == "adaptive"
-    with pytest.raises(SettingError, match="--methods adaptive,robust"):
+    with pytest.raises(SettingError, match="no trained robust network"):
         Translator(store_copy, model=toy_model, method="robust")
 
 

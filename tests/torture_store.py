@@ -23,7 +23,7 @@ from torture_memory import Change, Memory
 
 BUILD = BuildSettings(segment_entries=256, index="IVF4,PQ16x4fs", num_probes=4, max_k=4)
 ADAPTATION = AdaptationSettings(
-    max_k=4, temperature=1.0, max_decoded=2, training=TrainingSettings(steps=20, first_check=10)
+    max_k=4, temperature=1.0, max_decoded=2, methods=("adaptive",), training=TrainingSettings(steps=20, first_check=10)
 )
 _DEV = toy.sentences(8, 12, toy.CLIENT)
 _SOURCES = [source for source, _ in toy.sentences(2, 13)]

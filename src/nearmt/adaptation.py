@@ -22,7 +22,7 @@ from nearmt.gating import GateChooser
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, fit_guard, rank_vanilla, temperatures, train_metak
 from nearmt.metak.training import TrainedMetaK
 from nearmt.metak.tuning import vanilla_loss
-from nearmt.methods import TRAINED, describe_method, retrieval_signature
+from nearmt.methods import TRAINED, USUALLY_TRAINED, describe_method, retrieval_signature
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.progress import Progress, silent
 from nearmt.recall import measure_recall
@@ -53,7 +53,7 @@ class AdaptationSettings:
     paper: bool = False  # raw features, T fixed to 10 (or `temperature`), all of dev for training and selection
     decoding: DecodingSettings = field(default_factory=DecodingSettings)
     seed: int = 1
-    methods: tuple[str, ...] = ("adaptive",)  # what is trained beside it; adaptive always is
+    methods: tuple[str, ...] = USUALLY_TRAINED  # adaptive always is
     guard: bool = True  # whether the model has more say in sentences far from the memory; never with `paper`
     gate: bool = False  # whether to learn where Meta-k need not be asked
 
@@ -109,13 +109,20 @@ class Adapter:
             self.retriever, cache.states[queries].float(), without, self.settings.max_k, network.temperature
         )
         uniform = Uniform(network.max_k, network.temperature)
-        networks: dict[str, Network] = {"adaptive": network, **{name: r.network for name, r in relatives.items()}}
+        methods: dict[str, MetaK | Relative] = {"adaptive": network, **{n: r.network for n, r in relatives.items()}}
+        networks: dict[str, Network] = {**methods}
+        losses = {"adaptive": adaptive.loss, **{name: r.loss for name, r in relatives.items()}}
+        best = "adaptive" if self.settings.paper else min(losses, key=losses.__getitem__)
         gate_description = None
         if self.settings.gate:
-            gate = train_gate(train_part, select_part, self.retriever.snapshot, network, self._training_settings())
-            chooser = GateChooser(self.model, self.retriever, network, self.settings.decoding, self.progress)
-            networks["gate"], gate_description = chooser.choose(gate, dev, judge, select_part, adaptive.bleu)
+            method = methods[best]
+            trial = adaptive if method is network else self.run_trials(dev, judge, [(method, losses[best])])[0]
+            gate = train_gate(train_part, select_part, self.retriever.snapshot, method, self._training_settings())
+            chooser = GateChooser(self.model, self.retriever, method, self.settings.decoding, self.progress)
+            networks["gate"], gate_description = chooser.choose(gate, dev, judge, select_part, trial.bleu)
+            gate_description["method"] = best
         return networks, {
+            "method": best,
             "gate": gate_description,
             "metak": network.settings,
             "relatives": {name: {**r.network.settings, "steps": r.steps} for name, r in relatives.items()},

@@ -9,14 +9,23 @@ from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder
 from nearmt.errors import SettingError
 from nearmt.evidence import share_not_first_choice
-from nearmt.methods import METHODS, MethodRequest, describe_method, make_gate, make_method
+from nearmt.methods import (
+    METHODS,
+    TRAINED,
+    MethodRequest,
+    describe_method,
+    gated_of,
+    make_gate,
+    make_method,
+    networks_of,
+)
 from nearmt.progress import Progress, silent
 from nearmt.scores import Comparison, Leakage, compare, leakage
 from nearmt.store import TextLookup
 from nearmt.translator import Translator
 
 BASELINES = ("base", "vanilla")
-GATED = "gated"  # adaptive that does not search where the store's gate foretells no gain
+GATED = "gated"  # the method of the store's gate, which does not search where the gate foretells no gain
 
 
 @dataclass(frozen=True)
@@ -40,10 +49,13 @@ class Evaluation:
 def evaluate(
     translator: Translator,
     pairs: Sequence[SentencePair],
-    methods: Sequence[str] = ("base", "vanilla", "uniform", "adaptive"),
+    methods: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> Evaluation:
-    """Translate the test set with every method and compare."""
+    """Translate the test set with every method and compare; without `methods`, the baselines and what was trained."""
+    if methods is None:
+        networks = networks_of(translator.snapshot.manifest.adaptation)
+        methods = (*BASELINES, "uniform", *(name for name in TRAINED if name in networks))
     known = (*METHODS, GATED)
     unknown = set(methods) - set(known)
     if unknown:
@@ -52,8 +64,9 @@ def evaluate(
     if snapshot.manifest.adaptation is None and set(methods) != {"base"}:
         raise SettingError(f"{snapshot.folder} is not trained: run nearmt train {snapshot.folder}")
     retriever = translator.readers[0].retriever
+    gated = gated_of(snapshot.manifest.adaptation)
     made = {
-        name: make_method(MethodRequest("adaptive" if name == GATED else name), snapshot, retriever, model.engine)
+        name: make_method(MethodRequest(gated if name == GATED else name), snapshot, retriever, model.engine)
         for name in methods
     }
     sources = model.tokenize_sources([pair.source for pair in pairs])

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from nearmt.errors import StoreDamagedError
+from nearmt.greatest import greatest
 from nearmt.metak import NeighborCache, TrainingSettings
 from nearmt.metak.cache import TINY
 from nearmt.metak.schedule import BETAS, OnCheck, check_parts, fit, one_thread
@@ -47,7 +48,7 @@ class Glance:
         probs = log_probs.exp()
         return cls(
             -(probs * log_probs.clamp_min(-100)).sum(dim=1).cpu(),
-            probs.topk(2, dim=1).values.cpu(),
+            greatest(log_probs, 2)[0].exp().cpu(),
             states.norm(dim=1).cpu(),
             last_distance,
             gap,

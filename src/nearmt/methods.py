@@ -1,6 +1,6 @@
 """Methods by name: what a store learned, made ready to weigh neighbours."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nearmt.errors import SettingError, StoreMismatchError
@@ -12,7 +12,9 @@ from nearmt.retriever import Retriever
 from nearmt.store import Snapshot, check_file
 
 TRAINED = ("adaptive", *RELATIVES)
+USUALLY_TRAINED = ("adaptive", "robust")
 METHODS = ("adaptive", "vanilla", "uniform", *RELATIVES, "base")
+AUTO = "auto"  # of the networks of a store, the one that made its held-out sentences likeliest
 # Networks decide themselves, uniform has no share, and the plain model has no neighbours.
 _USELESS = {"vanilla": (), "uniform": ("--share",)}
 _ALL = ("--k", "--temperature", "--share")
@@ -50,10 +52,22 @@ def describe_method(method: Method | None) -> dict[str, Any]:
 class MethodRequest:
     """A method by name; what is None comes from what the store learned."""
 
-    name: str = "adaptive"
+    name: str = AUTO
     k: int | None = None
     temperature: float | None = None
     knn_share: float | None = None
+
+
+def best_of(learned: dict[str, Any] | None) -> str:
+    """The name of the method that a store is best translated with."""
+    name: str = (learned or {}).get("method", "adaptive")
+    return name
+
+
+def gated_of(learned: dict[str, Any] | None) -> str:
+    """The name of the method whose gains a store's gate has learned."""
+    name: str = ((learned or {}).get("gate") or {}).get("method", "adaptive")
+    return name
 
 
 def networks_of(learned: dict[str, Any] | None) -> dict[str, str]:
@@ -107,14 +121,16 @@ def make_gate(wanted: str | float, snapshot: Snapshot) -> Gate | None:
 
 def _methods_option(networks: dict[str, str], name: str) -> str:
     """What to train so that nothing of what is there is lost."""
-    wanted = [method for method in TRAINED if method in networks or method in ("adaptive", name)]
-    return "" if wanted == ["adaptive"] else f" --methods {','.join(wanted)}"
+    wanted = [method for method in TRAINED if method in networks or method in (*USUALLY_TRAINED, name)]
+    return "" if set(wanted) == set(USUALLY_TRAINED) else f" --methods {','.join(wanted)}"
 
 
 def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method | None:
     """The method asked for, with the store's own settings where none are given. None is the plain model."""
+    if request.name == AUTO:
+        request = replace(request, name=best_of(snapshot.manifest.adaptation))
     if request.name not in METHODS:
-        raise SettingError(f"the method must be one of {', '.join(METHODS)}, not {request.name}")
+        raise SettingError(f"the method must be one of {', '.join((AUTO, *METHODS))}, not {request.name}")
     given = {"--k": request.k, "--temperature": request.temperature, "--share": request.knn_share}
     useless = [name for name in _USELESS.get(request.name, _ALL) if given[name] is not None]
     if useless:

@@ -15,7 +15,7 @@ from nearmt.neighbors import Neighbors, Retrieved
 
 # Where the model's share is 0 its log would be -inf, and so would every token that no neighbour names.
 _SMALLEST_SHARE = 1e-30
-# Counting distinct tokens compares every two neighbours of a row.
+# The votes for a token are summed by comparing every two neighbours of a row.
 MAX_NEIGHBORS = 1024
 
 
@@ -66,9 +66,11 @@ def neighbor_counts(max_k: int) -> tuple[int, ...]:
 
 def distinct_counts(neighbors: Neighbors) -> torch.Tensor:
     """c_i = how many different tokens stand among the first i neighbours; (rows, K) float32."""
-    same = neighbors.token_ids.unsqueeze(2) == neighbors.token_ids.unsqueeze(1)  # (rows, K, K)
-    seen_before = same.tril(-1).any(dim=2)
-    return (~seen_before & neighbors.found).cumsum(dim=1).float()
+    by_token = neighbors.token_ids.sort(dim=1, stable=True)  # of equal tokens the nearest comes first
+    is_first = torch.ones_like(neighbors.found)
+    is_first[:, 1:] = by_token.values[:, 1:] != by_token.values[:, :-1]
+    is_new = torch.empty_like(is_first).scatter_(1, by_token.indices, is_first)
+    return (is_new & neighbors.found).cumsum(dim=1).float()
 
 
 def kernel(neighbors: Neighbors, temperature: float) -> torch.Tensor:

@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
+from nearmt.greatest import greatest
+
 NUM_TOP = 8  # the model's highest probabilities that methods may look at
 
 
@@ -125,7 +127,7 @@ def trails_along(neighbors: Neighbors, scale: float, sentence_ids: torch.Tensor 
 
 def top_probabilities(log_probs: torch.Tensor) -> torch.Tensor:
     """The highest probabilities of each row, highest first; (rows, 8). A smaller vocabulary is filled up with 0."""
-    top = log_probs.topk(min(NUM_TOP, log_probs.shape[1]), dim=1).values.exp()
+    top = greatest(log_probs, min(NUM_TOP, log_probs.shape[1]))[0].exp()
     return torch.nn.functional.pad(top, (0, NUM_TOP - top.shape[1]))
 
 

@@ -16,8 +16,7 @@ from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.errors import ModelError, SettingError, StoreError
 from nearmt.evidence import TokenEvidence, explain_tokens
 from nearmt.gate import Gate
-from nearmt.metak import MetaK
-from nearmt.methods import MethodRequest, make_gate, make_method
+from nearmt.methods import AUTO, MethodRequest, gated_of, make_gate, make_method
 from nearmt.mixture import Method
 from nearmt.retriever import AnyRetriever, MergedRetriever, Reader, Retriever
 from nearmt.seq2seq import Seq2Seq
@@ -43,11 +42,12 @@ class Translation:
 class Translator:
     """Translates with one store, or several of one model, and sees what is added to them or taken away.
 
-    Meta-k, temperature and the like are the first store's.
-    `method` is "adaptive", "vanilla", "uniform", "kernel", "robust" or "base", or a method made elsewhere; k,
-    temperature and share default to what the store learned. `gate` is "off", "auto" or a threshold: where it foretells
-    no gain adaptive does not search. The model is found by the name in the store unless one is given, and run by the
-    engine that the store was trained with, or built with if it is not trained, unless one is given.
+    Meta-k, temperature and the like are the first store's. `method` is a name or a method made elsewhere: "auto" (the
+    network that made the held-out sentences likeliest), "adaptive", "robust", "kernel", "vanilla", "uniform" or "base";
+    k, temperature and share default to what the store learned. `gate` is "off", "auto" or a threshold: where it
+    foretells no gain the method that it was trained for does not search. The model is found by the name in the store
+    unless one is given, and run by the engine that the store was trained with, or built with if it is not trained,
+    unless one is given.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Translator:
         store: "str | Path | Reader | Sequence[str | Path | Reader]",
         *,
         model: Seq2Seq | str | Path | None = None,
-        method: str | Method = "adaptive",
+        method: str | Method = AUTO,
         k: int | None = None,
         temperature: float | None = None,
         knn_share: float | None = None,
@@ -113,8 +113,8 @@ class Translator:
             if self._request is not None:
                 self.method = make_method(self._request, first.snapshot, first, self.model.engine)
             self.gate = make_gate(self._gate_request, first.snapshot)
-            if self.gate is not None and not isinstance(self.method, MetaK):
-                raise SettingError("a gate goes with the method adaptive, whose gains it has learned")
+            if self.gate is not None and (self.method is None or self.method.name != gated_of(learned)):
+                raise SettingError(f"the gate goes with the method {gated_of(learned)}, whose gains it has learned")
         self._seen, self._learned = seen, learned
         parts = [retriever.filtered(self.filter) for retriever in seen]
         self.retriever: AnyRetriever = parts[0] if len(parts) == 1 else MergedRetriever(parts)
@@ -140,7 +140,8 @@ class Translator:
 
     def decoder(self, method: Method | None) -> Decoder:
         """A decoder over the same model and store with another method; None is the plain model."""
-        gate = self.gate if isinstance(method, MetaK) else None
+        is_gated = method is not None and method.name == gated_of(self._learned)
+        gate = self.gate if is_gated else None
         return Decoder(self.model, self.retriever if method else None, method, self.decoding, gate)
 
     def translate(

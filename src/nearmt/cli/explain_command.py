@@ -45,7 +45,7 @@ def explain(
     model: ModelOption = None,
     offline: Offline = False,
     engine: EngineOption = None,
-    method: MethodName = "adaptive",
+    method: MethodName = "auto",
     k: K = None,
     temperature: Temperature = None,
     share: Share = None,

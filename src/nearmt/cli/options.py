@@ -59,14 +59,18 @@ Since = Annotated[str | None, typer.Option("--since", help="Use only what was ch
 Until = Annotated[str | None, typer.Option("--until", help="Use only what was changed before this date.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processor threads to use.")]
 MethodName = Annotated[
-    str, typer.Option("--method", help="adaptive, vanilla, uniform, kernel, robust or base (the plain model).")
+    str,
+    typer.Option(
+        "--method",
+        help="auto (the best network of the store), adaptive, robust, kernel, vanilla, uniform, or base (no memory).",
+    ),
 ]
 K = Annotated[int | None, typer.Option("--k", min=1, max=1024, help="Neighbours, for vanilla and uniform.")]
 Temperature = Annotated[float | None, typer.Option("--temperature", help="T, for vanilla and uniform.")]
 Share = Annotated[float | None, typer.Option("--share", help="The retrieved share, for vanilla.")]
 GateOption = Annotated[
     str,
-    typer.Option("--gate", help="auto, off or a threshold: do not search where no gain is foretold (adaptive only)."),
+    typer.Option("--gate", help="auto, off or a threshold: do not search where no gain is foretold."),
 ]
 Beam = Annotated[int, typer.Option("--beam", min=1, max=256, help="Hypotheses kept at each step.")]
 LengthPenalty = Annotated[float, typer.Option("--length-penalty", help="Score is log-probability / length^this.")]

@@ -145,7 +145,7 @@ def train(
     ] = False,
     methods: Annotated[
         str, typer.Option("--methods", help="What to train, with commas between: adaptive (always), kernel, robust.")
-    ] = "adaptive",
+    ] = "adaptive,robust",
     model: ModelOption = None,
     offline: Offline = False,
     engine: EngineOption = None,
@@ -167,7 +167,7 @@ def train(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train Meta-k, and other networks if asked, and tune the baselines of a store."""
+    """Train Meta-k and its relatives, and tune the baselines of a store."""
     from nearmt.adaptation import AdaptationSettings
     from nearmt.memory import Store
     from nearmt.metak import TrainingSettings

@@ -83,7 +83,7 @@ def translate(
     model: ModelOption = None,
     offline: Offline = False,
     engine: EngineOption = None,
-    method: MethodName = "adaptive",
+    method: MethodName = "auto",
     k: K = None,
     temperature: Temperature = None,
     share: Share = None,
@@ -173,8 +173,11 @@ def evaluate(
         list[Path], typer.Argument(metavar="TEST…", help="Pairs to compare with: files, or source and reference lines.")
     ],
     methods: Annotated[
-        str, typer.Option("--methods", help="Which to compare, with commas between.")
-    ] = "base,vanilla,uniform,adaptive",
+        str | None,
+        typer.Option(
+            "--methods", help="Which to compare, with commas between; else the baselines and what is trained."
+        ),
+    ] = None,
     model: ModelOption = None,
     offline: Offline = False,
     engine: EngineOption = None,
@@ -189,7 +192,7 @@ def evaluate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare base, tuned vanilla, uniform, adaptive and what else was trained on a test set."""
+    """Compare base, tuned vanilla, uniform and the networks that were trained on a test set."""
     from nearmt.evaluation import evaluate as run
     from nearmt.memory import load_pairs
     from nearmt.translator import Translator
@@ -201,7 +204,7 @@ def evaluate(
     if loaded.dropped:
         say(f"Left out of the test set: {', '.join(f'{n} {why}' for why, n in loaded.dropped.items())}.")
     with reporting(quiet) as progress:
-        result = run(translator, loaded.pairs[:limit], names_of(methods), progress)
+        result = run(translator, loaded.pairs[:limit], names_of(methods) if methods else None, progress)
     if outputs is not None:
         outputs.mkdir(parents=True, exist_ok=True)
         for name, lines in result.outputs.items():

@@ -27,7 +27,8 @@ from nearmt.translator import Translator
 CURVE_SENTENCES = 100
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
 CURVE_STEPS = 1000  # enough for a point of a curve
-QUICK = AdaptationSettings(max_decoded=60, training=TrainingSettings(steps=3000))  # minutes matter here
+# Minutes matter here: one network, few sentences.
+QUICK = AdaptationSettings(max_decoded=60, methods=("adaptive",), training=TrainingSettings(steps=3000))
 NUM_EXAMPLES = 3
 
 
@@ -74,7 +75,7 @@ def run_demo(
         build(materials.memory, model=model, out=folder, dev=materials.dev, adaptation=chosen,
               resume=partial.exists() and not folder.exists(), force=folder.exists(), progress=progress)  # fmt: skip
     store = Store(folder)
-    translator = Translator(folder, model=model)
+    translator = Translator(folder, model=model, method="adaptive")
     pairs = load_pairs(materials.test, store.manifest.languages).pairs
     kept = out / "result.json"
     key = hashlib.sha256(

@@ -90,8 +90,9 @@ class Robust(Relative):
         rate = math.exp(-step / FADING_STEPS)
         near, width = cache.neighbors, cache.states.shape[1]
         variance = NOISE_LENGTH / width / self.distance_scale
-        rows, is_noisy = len(cache), torch.from_numpy(rng.random(len(cache)) < rate).unsqueeze(1)
-        distances = torch.where(is_noisy, noisy(near.squared_distances, variance, width, rng), near.squared_distances)
+        rows, is_noisy = len(cache), torch.from_numpy(rng.random(len(cache)) < rate)
+        distances = near.squared_distances.clone()
+        distances[is_noisy] = noisy(distances[is_noisy], variance, width, rng)
         has_gold = ((near.token_ids == cache.gold.unsqueeze(1)) & near.found).any(dim=1)
         pseudo = torch.from_numpy(rng.random(rows) < rate) & ~has_gold
         own = noisy(torch.zeros(rows, 1), variance, width, rng)

@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from nearmt.markup import rules_for
+from nearmt.methods import AUTO
 from nearmt.server.context import Context
 from nearmt.server.descriptions import errors
 from nearmt.server.failures import ApiError
@@ -69,5 +70,5 @@ async def translate(request: Request, body: TranslateBody) -> dict[str, Any]:
             for result in results
         ],
         "stores": list(stores),
-        "method": recipe.method,
+        "method": context.shelf.facts(stores[0]).best_method if recipe.method == AUTO else recipe.method,
     }

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
+from nearmt.methods import AUTO
+
 
 @dataclass(frozen=True)
 class Recipe:
     """Everything besides the text that a translation depends on."""
 
     stores: tuple[str, ...]
-    method: str = "adaptive"
+    method: str = AUTO
     k: int | None = None
     temperature: float | None = None
     knn_share: float | None = None

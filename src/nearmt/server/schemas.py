@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-MethodChoice = Literal["adaptive", "vanilla", "uniform", "kernel", "robust", "base"]
+MethodChoice = Literal["auto", "adaptive", "vanilla", "uniform", "kernel", "robust", "base"]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 
 
@@ -44,7 +44,7 @@ class TranslateBody(Body):
     stores: list[Name] | None = Field(default=None, min_length=1, max_length=16, description="several stores at once")
     source: Name | None = Field(default=None, description="language of the text, to choose a store by", examples=["de"])
     target: Name | None = Field(default=None, description="language wanted, to choose a store by", examples=["en"])
-    method: MethodChoice | None = Field(default=None, description="else the server's usual one, adaptive")
+    method: MethodChoice | None = Field(default=None, description="else the server's usual one")
     k: int | None = Field(default=None, ge=1, le=1024, description="neighbours, for vanilla and uniform")
     temperature: float | None = Field(default=None, gt=0, le=1e6, description="for vanilla and uniform")
     knn_share: float | None = Field(default=None, ge=0, le=1, description="the retrieved share, for vanilla")

@@ -106,8 +106,8 @@ class BatchingSettings(Section):
 class DecodingOptions(Section):
     """How a text is translated when a request does not say."""
 
-    method: Literal["adaptive", "vanilla", "uniform", "kernel", "robust", "base"] = Field(
-        default="adaptive", description="the usual method"
+    method: Literal["auto", "adaptive", "vanilla", "uniform", "kernel", "robust", "base"] = Field(
+        default="auto", description="the usual method; auto is the likeliest of a store's networks"
     )
     beam: int = Field(
         default=4, ge=1, le=64, description="hypotheses kept at each step; also the most that n_best may be"

@@ -13,7 +13,7 @@ from nearmt.decoder import DecodingSettings
 from nearmt.editing import Added, Removed
 from nearmt.errors import NearMTError
 from nearmt.memory import Store
-from nearmt.methods import networks_of
+from nearmt.methods import AUTO, best_of, gated_of, networks_of
 from nearmt.retriever import Reader
 from nearmt.seq2seq import Seq2Seq
 from nearmt.server.batching import Batcher, BatchListener
@@ -34,6 +34,7 @@ class StoreFacts:
     source_lang: str | None
     target_lang: str | None
     methods: tuple[str, ...]
+    best_method: str  # what "auto" is
     created_at: str
     changed_at: str
     version: int
@@ -91,6 +92,7 @@ class Engine:
             wanted = Filter(recipe.only, recipe.exclude, recipe.since, recipe.until)
             return self.translator(replace(recipe, only=(), exclude=(), since=None, until=None)).filtered(wanted)
         options = self._settings.decoding
+        learned = self._readers[recipe.stores[0]].snapshot.manifest.adaptation
         beam = BeamSettings(options.beam, options.length_penalty, False, recipe.n_best)
         return Translator(
             [self._readers[name] for name in recipe.stores],
@@ -99,7 +101,7 @@ class Engine:
             k=recipe.k,
             temperature=recipe.temperature,
             knn_share=recipe.knn_share,
-            gate=options.gate if recipe.method == "adaptive" else "off",
+            gate=options.gate if recipe.method in (AUTO, gated_of(learned)) else "off",
             decoding=DecodingSettings(beam=beam, batch_size=self._settings.batching.max_sentences),
         )
 
@@ -170,6 +172,7 @@ class Shelf:
             manifest.languages.source,
             manifest.languages.target,
             ("base", *(("vanilla", "uniform") if manifest.adaptation else ()), *_networks(manifest)),
+            best_of(manifest.adaptation),
             manifest.created_at,
             manifest.changed_at,
             manifest.version,

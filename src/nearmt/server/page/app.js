@@ -83,7 +83,7 @@ async function translateNow() {
   }
 }
 
-const usualMethod = () => ["adaptive", "vanilla"].find((name) => store().methods.includes(name)) ?? "base";
+const usualMethod = () => (store().methods.includes("adaptive") ? "auto" : "base");
 
 function openKey(reason = null) {
   byId("key-form").hidden = false;
