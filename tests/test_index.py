@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import faiss
 import numpy as np
 import pytest
 import torch
@@ -12,7 +13,7 @@ from nearmt.corpus import SentencePair
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.index import build_index, choose_factory, load_index
 from nearmt.index.exact import StreamedIndex
-from nearmt.index.faiss_index import save_index
+from nearmt.index.faiss_index import load_faiss_index, save_index
 from nearmt.recall import held_out_states, measure_recall
 from nearmt.retriever import Retriever
 from nearmt.store import KeyCode, Languages, Manifest, SegmentData, Snapshot, append_segment
@@ -180,8 +181,8 @@ def test_a_saved_index_gives_the_same_neighbors(tmp_path):
 def test_small_stores_are_searched_exactly_and_large_ones_are_compressed():
     assert choose_factory(30_000, 512) == "Flat"
     assert choose_factory(30_001, 512).startswith("PCA96,IVF")
-    assert choose_factory(10**6, 512) == "PCA96,IVF2048,PQ96x4fs"
-    assert choose_factory(10**6, 1024) == "PCA128,IVF2048,PQ128x4fs"
+    assert choose_factory(10**6, 512) == "PCA96,IVF4096(PQ48x4fs,RFlat),PQ96x4fs"
+    assert choose_factory(10**6, 1024) == "PCA128,IVF4096(PQ64x4fs,RFlat),PQ128x4fs"
     assert "PQ50x4fs" in choose_factory(10**6, 50)
 
 
@@ -226,3 +227,25 @@ def test_one_byte_keys_are_near_to_what_they_stand_for(tmp_path, factory):
     measured = small.keys_of(found.entry_ids).sub(queries.unsqueeze(1)).square().sum(2)
     torch.testing.assert_close(found.squared_distances, measured, rtol=1e-3, atol=1e-3)
     assert small.keys_of(torch.tensor([[-1, 3]]))[0, 0].abs().sum() == 0
+
+
+def test_where_lists_are_found_by_codes_every_entry_is_in_the_list_of_its_nearest_centre(tmp_path):
+    keys = clustered(4000, 16)
+    snapshot = make_store(tmp_path / "s", keys)
+    index = build_index(snapshot, "IVF64(PQ8x4fs,RFlat),PQ16x4fs", 8)
+    index.add(clustered(500, 16, 5).astype(np.float32))
+    inverted = faiss.extract_index_ivf(index.handle)
+    coarse = faiss.downcast_index(inverted.quantizer)
+    assert coarse.k_factor == 2, "searched"
+    centres = faiss.downcast_index(coarse.refine_index).reconstruct_n(0, 64)
+    stored = np.concatenate([keys, clustered(500, 16, 5)]).astype(np.float32)
+    nearest = ((stored[:, None] - centres[None]) ** 2).sum(axis=2).argmin(axis=1)
+    sizes = [inverted.invlists.list_size(number) for number in range(64)]
+    assert np.abs(np.bincount(nearest, minlength=64) - sizes).sum() <= 0.01 * len(stored)
+    described = save_index(index, snapshot.folder / "index-1.faiss")
+    again = load_faiss_index(snapshot, {**described, "num_entries": 4500})
+    queries = clustered(40, 16, 3).astype(np.float32)
+    np.testing.assert_array_equal(index.search(queries, 5)[1], again.search(queries, 5)[1])
+    exact = ((queries[:, None] - stored[None]) ** 2).sum(axis=2).argsort(axis=1)[:, :5]
+    found = index.search(queries, 50)[1]
+    assert np.mean([np.isin(exact[row], found[row]).mean() for row in range(40)]) > 0.9

@@ -16,8 +16,13 @@ from nearmt.index.selection import search_parameters
 from nearmt.store import Snapshot, check_file, fsync_file, sha256_of
 
 EXACT_UP_TO = 30_000
-# Fixed, so that training a large index takes no more memory than training a middling one.
-_TRAINING_ROWS = 65_536
+# States that an index is trained on: enough for its lists, and never more than fit into memory easily.
+_FEWEST_TRAINED, _TRAINED_PER_LIST, _MOST_TRAINED = 65_536, 32, 262_144
+_MOST_LISTS = 16_384
+# From so many lists on, the nearest are found by codes of their centres first, and the best of those are measured:
+# twice as many as are probed where it is searched, and enough to be exact where an entry is put into its list.
+_CODED_LISTS = 4_096
+_SEARCHED, _ASSIGNED = 2.0, 16.0
 _ADD_ROWS = 8_192
 
 
@@ -28,15 +33,21 @@ def choose_factory(num_entries: int, width: int) -> str:
     lists = count_lists(num_entries)
     # One 4-bit code for each of the directions in which states vary most finds more of p_kNN's mass than the same
     # bytes spread over all of them, and is searched faster. (Learned rotations find no more and take minutes to train.)
-    parts = 96 if width <= 512 else 128
-    if width <= parts:
-        return f"IVF{lists},PQ{width}x4fs"
-    return f"PCA{parts},IVF{lists},PQ{parts}x4fs"
+    parts = min(width, 96 if width <= 512 else 128)
+    coarse = f"(PQ{parts // 2}x4fs,RFlat)" if lists >= _CODED_LISTS and parts % 2 == 0 else ""
+    return f"{f'PCA{parts},' if parts < width else ''}IVF{lists}{coarse},PQ{parts}x4fs"
 
 
 def count_lists(num_entries: int) -> int:
     """How many inverted lists an index of this size has."""
-    return max(64, min(1 << round(math.log2(2 * math.sqrt(max(num_entries, 1)))), 8192))
+    return max(64, min(1 << round(math.log2(4 * math.sqrt(max(num_entries, 1)))), _MOST_LISTS))
+
+
+def _coded_centres(index: Any) -> Any:
+    """What finds the lists of an index by codes first; None where all centres are measured."""
+    inverted = faiss.try_extract_index_ivf(index)
+    coarse = faiss.downcast_index(inverted.quantizer) if inverted is not None else None
+    return coarse if isinstance(coarse, faiss.IndexRefine) else None
 
 
 class FaissIndex:
@@ -49,6 +60,9 @@ class FaissIndex:
         if inverted is not None:
             # The lists are probed by the number given, whatever number the file was saved with.
             inverted.nprobe = num_probes
+        self._coarse = _coded_centres(index)
+        if self._coarse is not None:
+            self._coarse.k_factor = _SEARCHED
 
     @property
     def handle(self) -> Any:
@@ -72,7 +86,14 @@ class FaissIndex:
     def add(self, keys: np.ndarray) -> None:
         """Take in the next entries."""
         with self.lock:
-            self._index.add(keys)
+            if self._coarse is None:
+                self._index.add(keys)
+                return
+            self._coarse.k_factor = _ASSIGNED
+            try:
+                self._index.add(keys)
+            finally:
+                self._coarse.k_factor = _SEARCHED
 
 
 def check_factory(factory: str, width: int) -> Any:
@@ -113,25 +134,36 @@ def build_index(
     return FaissIndex(index, factory, num_probes)
 
 
-def trained_index(snapshot: Snapshot, factory: str, seed: int = 1) -> Any:
-    """faiss's index, trained on a sample of the keys and still empty."""
+def trained_index(snapshot: Snapshot, factory: str, seed: int = 1, most_rows: int = _MOST_TRAINED) -> Any:
+    """faiss's index, trained on a sample of the keys and still empty; ready to be added to."""
     index = check_factory(factory, snapshot.manifest.width)
-    inverted = faiss.try_extract_index_ivf(index)
+    inverted: Any = faiss.try_extract_index_ivf(index)
+    num_lists = inverted.nlist if inverted is not None else 0
+    if num_lists > len(snapshot):
+        raise SettingError(f"the index {factory} wants at least {num_lists} entries and the store has {len(snapshot)}")
     if inverted is not None:
-        if inverted.nlist > len(snapshot):
-            raise SettingError(
-                f"the index {factory} wants at least {inverted.nlist} entries and the store has {len(snapshot)}"
-            )
         inverted.cp.min_points_per_centroid = 1  # else faiss prints a warning of its own
         inverted.cp.seed = seed
         if hasattr(inverted, "pq"):
             inverted.pq.cp.min_points_per_centroid = 1
-    num_rows = min(len(snapshot), _TRAINING_ROWS)
+    coarse = _coded_centres(index)
+    if coarse is not None:
+        # Centres are made by measuring, and coded when they are there. faiss does not hold what measures them.
+        measuring = faiss.IndexFlatL2(inverted.d)
+        inverted.quantizer_trains_alone, inverted.clustering_index = chr(2), measuring
+        codes: Any = faiss.downcast_index(coarse.base_index)
+        if hasattr(codes, "pq"):
+            codes.pq.cp.min_points_per_centroid = 1
+        coarse.k_factor = _ASSIGNED
+    num_rows = max(min(_TRAINED_PER_LIST * num_lists, most_rows), min(_FEWEST_TRAINED, most_rows), num_lists)
+    num_rows = min(num_rows, len(snapshot))
     sample = np.sort(np.random.default_rng(seed).choice(len(snapshot), num_rows, replace=False))
     try:
         index.train(snapshot.float_keys(sample))
     except RuntimeError as error:
         raise SettingError(f"the index {factory} cannot be trained on {len(snapshot)} entries") from error
+    if coarse is not None:
+        inverted.clustering_index = None
     return index
 
 

@@ -20,6 +20,7 @@ from nearmt.store import Snapshot, fsync_file, sha256_of
 _ID_BYTES = 8
 _GROWTH = 2  # lists grow by doubling
 _ADD_ROWS = 8_192
+_TRAINED_BYTES = 16  # for each number of a state that is trained on: the state, and what faiss makes of it
 _FEWEST = 4_096  # entries of a part, however little memory there may be
 
 
@@ -62,7 +63,8 @@ def build_parts(
     """Make the parts, one after another, beside `path`; gives what the manifest should say."""
     width, total = snapshot.manifest.width, len(snapshot)
     check_mapped(factory, width)
-    trained = faiss.serialize_index(trained_index(snapshot, factory))
+    most_rows = max(_FEWEST, memory // (_TRAINED_BYTES * width))
+    trained = faiss.serialize_index(trained_index(snapshot, factory, most_rows=most_rows))
     per_part = max(_FEWEST, int(memory / bytes_in_memory(factory, width, 1)))
     files, sizes = {}, []
     for number, first in enumerate(range(0, total, per_part)):

@@ -18,7 +18,7 @@ from nearmt.store import Filter, Snapshot
 # faiss subtracts norms in float32, which can swap neighbours that are nearly as near; a few more candidates
 # than asked for, measured directly, put that right.
 _EXACT_SLACK = 8
-PROBES = 24  # inverted lists looked through for each row
+PROBES = 32  # inverted lists looked through for each row
 RERANKED = 96  # candidates whose distances are measured on the stored keys
 _ROUNDING = 1e-3  # of a distance and a norm: how far sums in float32 may be off, with much to spare
 _GATHERED_NUMBERS = 1 << 20  # keys are fetched a few rows at a time, so that they stay in the processor's cache
