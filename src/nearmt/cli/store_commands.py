@@ -79,7 +79,7 @@ def build(
     max_k: Annotated[int, typer.Option("--max-k", min=1, help="Neighbours looked at for each token.")] = 32,
     index: IndexOption = None,
     uri: UriOption = None,
-    probes: Probes = 24,
+    probes: Probes = 32,
     rerank: Rerank = 96,
     memory_limit: MemoryOption = None,
     keys: Annotated[
