@@ -69,12 +69,15 @@ def _recall_text(recall: dict[str, Any]) -> str:
 
 def adaptation_rows(learned: dict[str, Any] | None) -> list[tuple[str, str]]:
     """What was learned, as names and values."""
+    from nearmt.methods import best_of
+
     if learned is None:
         return [("meta-k", "not trained: run nearmt train")]
     metak, vanilla, held = learned["metak"], learned["vanilla"], learned["held_out"]
     is_seen, relatives = learned["is_selected_on_training_part"], learned.get("relatives", {})
     losses = ", ".join(f"{name} {held[f'{name}_loss']:.3f}" for name in ("base", "vanilla", "adaptive", *relatives))
     return [
+        ("method", best_of(learned)),
         ("meta-k", f"K {metak['max_k']}, T {metak['temperature']:g}, trained on {learned['trained_on']['origin']}"),
         ("guard", f"strength {metak['guard']['strength']:g}" if metak.get("guard") else "none"),
         *((name, f"K {of['max_k']}, best after {of['steps']} steps") for name, of in relatives.items()),
