@@ -37,7 +37,7 @@ def test_every_table_is_measured_and_written(measured):
     out, content = measured
     assert set(content["tables"]) == set(TABLES) - {"own"}
     assert set(content["tables"]["methods"]["3"]) == {
-        "base", *(f"{name}, K={k}" for k in (2, 4) for name in ("vanilla", "uniform", "adaptive"))
+        "base", *(f"{name}, K={k}" for k in (2, 4) for name in ("vanilla", "uniform", "adaptive", "robust"))
     }  # fmt: skip
     assert any("generate" in name for name in content["tables"]["engines"]["1"])
     parts = content["tables"]["parts"]["3"]

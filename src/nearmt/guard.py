@@ -12,6 +12,7 @@ sentence, half a unit apart at least: sentences begin alike, so what is far for 
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,13 +21,14 @@ from nearmt.mixture import MixtureWeights
 from nearmt.neighbors import Neighbors, Trail, log_nearest
 
 STAGES = (1, 2, 3, 4, 5, 7, 11, 21)  # the lengths at which a trail comes to the next stage
+_LATER = torch.tensor(STAGES[1:])
 _FREE = 0.5  # of the way from middle to far there is no caution
 _MOST = 30.0
 
 
 def stages(lengths: torch.Tensor) -> torch.Tensor:
     """How far into its sentence a trail of some length is: 0 … len(STAGES) - 1."""
-    return torch.bucketize(lengths, torch.tensor(STAGES[1:]), right=True)
+    return torch.bucketize(lengths, _LATER, right=True)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class Guard:
                 raise ValueError(f"a guard has {len(STAGES)} stages, not {len(values)}")
             object.__setattr__(self, name, values)
 
+    @cached_property
+    def _usual(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.tensor(self.middle), torch.tensor(self.far)
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {"scale": self.scale, "middle": list(self.middle), "far": list(self.far), "strength": self.strength}
@@ -52,7 +58,7 @@ class Guard:
     def caution(self, trails: Trail) -> torch.Tensor:
         """(rows,): by how much the log-odds of the model rise."""
         stage = stages(trails.length)
-        middle, far = torch.tensor(self.middle)[stage], torch.tensor(self.far)[stage]
+        middle, far = self._usual[0][stage], self._usual[1][stage]
         return (self.strength * ((trails.mean - middle) / (far - middle) - _FREE)).clamp(0, _MOST)
 
     def applied(self, weights: MixtureWeights, trails: Trail) -> MixtureWeights:

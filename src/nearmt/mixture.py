@@ -6,6 +6,7 @@ model's share and one weight per neighbour, and `mix` adds those weights at the 
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -79,6 +80,14 @@ def kernel(neighbors: Neighbors, temperature: float) -> torch.Tensor:
     return torch.exp((distances[:, :1] - distances) / temperature) * neighbors.found
 
 
+@lru_cache(maxsize=64)
+def _places(sizes: tuple[int, ...], max_k: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where each number of neighbours ends, and which of the numbers is the first that takes in each neighbour."""
+    with torch.inference_mode(False):  # kept, so it must serve training too
+        ends = torch.tensor([k - 1 for k in sizes if k > 0], device=device)
+        return ends, torch.bucketize(torch.arange(max_k, device=device), ends)
+
+
 def weights_from_sizes(
     neighbors: Neighbors, size_probabilities: torch.Tensor, sizes: tuple[int, ...], temperature: float
 ) -> MixtureWeights:
@@ -88,11 +97,10 @@ def weights_from_sizes(
     """
     e = kernel(neighbors, temperature)
     z = e.cumsum(dim=1)  # (rows, K): Z_k at column k-1
-    ends = torch.tensor([k - 1 for k in sizes[1:]], device=e.device)
+    ends, first_size = _places(sizes, e.shape[1], e.device)
     share_by_size = size_probabilities[:, 1:] / z[:, ends].clamp_min(torch.finfo(e.dtype).tiny)
     # Column j of `tail` is the sum over the sizes from the j-th on: what a neighbour inside all of those gets.
     tail = share_by_size.flip(1).cumsum(1).flip(1)
-    first_size = torch.bucketize(torch.arange(e.shape[1], device=e.device), ends)
     any_found = neighbors.found[:, 0]
     weights = torch.where(any_found.unsqueeze(1), e * tail[:, first_size], 0.0)
     alone = torch.zeros_like(size_probabilities)
@@ -109,7 +117,7 @@ def size_likelihoods(
     e = kernel(neighbors, temperature)
     z = e.cumsum(dim=1)
     hits = (e * (neighbors.token_ids == gold.unsqueeze(1))).cumsum(dim=1)
-    ends = torch.tensor([k - 1 for k in sizes if k > 0], device=e.device)
+    ends, _ = _places(sizes, e.shape[1], e.device)
     return hits[:, ends] / z[:, ends].clamp_min(torch.finfo(e.dtype).tiny)
 
 

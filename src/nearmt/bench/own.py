@@ -1,4 +1,4 @@
-"""A store with its own model on real text: the plain model, adaptive, and adaptive with its gate, side by side."""
+"""A store with its own model on real text: the plain model, the store's method, and the same with its gate."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -47,13 +47,14 @@ def own_text(store: Path, text: Path, batches: Sequence[int], rounds: int, progr
 def _decoders(translator: Translator, batch: int) -> dict[str, Decoder]:
     model, method, retriever = translator.model, translator.method, translator.retriever
     decoding = replace(translator.decoding, batch_size=batch)
+    assert method is not None
     decoders = {
         "base": Decoder(model, None, None, decoding),
-        "adaptive": Decoder(model, retriever, method, decoding),
+        method.name: Decoder(model, retriever, method, decoding),
     }
     if "gate" in networks_of(translator.snapshot.manifest.adaptation or {}):
         gate = make_gate("auto", translator.snapshot)
-        decoders["adaptive, gated"] = Decoder(model, retriever, method, decoding, gate)
+        decoders[f"{method.name}, gated"] = Decoder(model, retriever, method, decoding, gate)
     return decoders
 
 

@@ -37,6 +37,7 @@ from nearmt.errors import SettingError
 from nearmt.metak import MetaK
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.progress import Progress, silent
+from nearmt.relatives import Robust
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Snapshot, build_lock, replace_file
 from nearmt.translator import open_finished
@@ -134,6 +135,8 @@ class _Bench:
             return Vanilla(k, 10.0, 0.5)
         if name == "uniform":
             return Uniform(k, 10.0)
+        if name == "robust":
+            return Robust(k).eval()
         return MetaK(k, 10.0).eval()
 
     def _ours(self, method: Method | None) -> Run:
@@ -161,7 +164,7 @@ class _Bench:
         """The plain model and every method at every K."""
         runs = {"base": self._ours(None)}
         for k in self.settings.k:
-            for name in ("vanilla", "uniform", "adaptive"):
+            for name in ("vanilla", "uniform", "adaptive", "robust"):
                 runs[f"{name}, K={k}"] = self._ours(self._method(name, k))
         return self._by_batch(runs, "methods")
 
