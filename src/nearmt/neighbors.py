@@ -51,40 +51,44 @@ class Neighbors:
         squared_distances: torch.Tensor, token_ids: torch.Tensor, entry_ids: torch.Tensor, k: int
     ) -> "Neighbors":
         """From unsorted candidates; an entry id of -1 marks a missing one. Ties go to the lower entry id."""
-        width = entry_ids.shape[1]
-        if in_order(squared_distances, entry_ids, k):
-            found = torch.ones(len(entry_ids), k, dtype=torch.bool)
-            return Neighbors(squared_distances[:, :k], token_ids[:, :k], entry_ids[:, :k], found)
-        if width < k:
-            pad = (0, k - width)
-            squared_distances = torch.nn.functional.pad(squared_distances, pad)
-            token_ids = torch.nn.functional.pad(token_ids, pad)
-            entry_ids = torch.nn.functional.pad(entry_ids, pad, value=-1)
-        distances, order = _nearest(torch.where(entry_ids < 0, torch.inf, squared_distances), entry_ids, k)
-        entry_ids = entry_ids.gather(1, order)
-        found = entry_ids >= 0
-        distances = repeat_last(distances, found)
-        distances = torch.where(found.any(dim=1, keepdim=True), distances, torch.zeros(()))
-        return Neighbors(distances, token_ids.gather(1, order), entry_ids, found)
+        distances, places, entry_ids = _nearest_first(squared_distances, entry_ids, k)
+        missing = k - token_ids.shape[1]
+        token_ids = torch.nn.functional.pad(token_ids, (0, missing)) if missing > 0 else token_ids
+        return Neighbors(distances, token_ids.gather(1, places), entry_ids, entry_ids >= 0)
+
+    @staticmethod
+    def sorted_entries(
+        squared_distances: torch.Tensor, entry_ids: torch.Tensor, values: torch.Tensor, k: int
+    ) -> "Neighbors":
+        """The same, the tokens looked up in a column of `values`, of the entries that are left only."""
+        distances, _, entry_ids = _nearest_first(squared_distances, entry_ids, k)
+        return Neighbors(distances, values[entry_ids.clamp_min(0)].long(), entry_ids, entry_ids >= 0)
 
 
-def _nearest(distances: torch.Tensor, entry_ids: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `k` smallest distances of each row and where they stand, ties by entry id."""
+def _nearest_first(
+    distances: torch.Tensor, entry_ids: torch.Tensor, k: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(rows, k): distances, the places they had, and entry ids; nearest first, ties by entry id."""
+    missing = k - entry_ids.shape[1]
+    if missing > 0:
+        distances = torch.nn.functional.pad(distances, (0, missing))
+        entry_ids = torch.nn.functional.pad(entry_ids, (0, missing), value=-1)
+    are_found = bool((entry_ids >= 0).all())
+    if not are_found:
+        distances = torch.where(entry_ids < 0, torch.inf, distances)
     first = distances.topk(min(k + 1, distances.shape[1]), dim=1, largest=False)
-    steps = first.values[:, 1:] - first.values[:, :-1]
-    if not (steps == 0).any():  # the difference of two missing ones is no number, and their order does not matter
-        return first.values[:, :k], first.indices[:, :k]
-    by_id = entry_ids.argsort(dim=1)
-    nearest = distances.gather(1, by_id).sort(dim=1, stable=True)
-    return nearest.values[:, :k], by_id.gather(1, nearest.indices[:, :k])
-
-
-def in_order(squared_distances: torch.Tensor, entry_ids: torch.Tensor, k: int) -> bool:
-    """Whether candidates stand as they should: none missing among the first `k`, and each nearer than the next."""
-    if entry_ids.shape[1] < k or not len(entry_ids):
-        return False
-    steps = squared_distances[:, 1:] - squared_distances[:, :-1]
-    return bool((steps[:, :k] > 0).all()) and bool((steps >= 0).all()) and bool((entry_ids[:, :k] >= 0).all())
+    nearest, places = first.values[:, :k], first.indices[:, :k]
+    # The difference of two missing ones is no number, and their order does not matter.
+    tied = ((first.values[:, 1:] - first.values[:, :-1]) == 0).any(dim=1).nonzero().flatten()
+    if len(tied):
+        by_id = entry_ids[tied].argsort(dim=1)
+        ranked = distances[tied].gather(1, by_id).sort(dim=1, stable=True)
+        nearest[tied], places[tied] = ranked.values[:, :k], by_id.gather(1, ranked.indices[:, :k])
+    entry_ids = entry_ids.gather(1, places)
+    if not are_found:
+        found = entry_ids >= 0
+        nearest = torch.where(found[:, :1], repeat_last(nearest, found), 0.0)
+    return nearest, places, entry_ids
 
 
 def repeat_last(values: torch.Tensor, found: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from nearmt.index import Allowed, GrowingIndex, Index, load_index, measured
-from nearmt.neighbors import Neighbors, in_order
+from nearmt.neighbors import Neighbors
 from nearmt.store import Filter, Snapshot
 
 # faiss subtracts norms in float32, which can swap neighbours that are nearly as near; a few more candidates
@@ -99,9 +99,7 @@ class Retriever:
         if len(self._new_keys):
             new_distances, new_ids = self._new(queries, k, excluded, _reach(distances, entry_ids, k))
             distances, entry_ids = torch.hstack([distances, new_distances]), torch.hstack([entry_ids, new_ids])
-        if in_order(distances, entry_ids, k):
-            distances, entry_ids = distances[:, :k], entry_ids[:, :k]  # the rest is not looked at
-        return Neighbors.sorted_from(distances, self._values[entry_ids.clamp_min(0)].long(), entry_ids, k)
+        return Neighbors.sorted_entries(distances, entry_ids, self._values, k)
 
     def _indexed(
         self, queries: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None
