@@ -18,7 +18,7 @@ help:
 $(READY): pyproject.toml constraints.txt packages/nearmt-demo/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fsmt,milvus,ray,server]' -e packages/nearmt-demo
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fsmt,milvus,paper,ray,server]' -e packages/nearmt-demo
 	@touch $(READY)
 
 demo: $(READY)
@@ -27,7 +27,7 @@ demo: $(READY)
 experiments: $(READY)
 	$(RUN)/nearmt paper demo-de-en --out paper-output
 	mkdir -p docs/figures
-	cp paper-output/figures/*.svg docs/figures/
+	cp paper-output/figures/*.svg paper-output/figures/*.png docs/figures/
 	cp paper-output/report.md docs/experiments.md
 
 test: lint types tests

@@ -12,7 +12,7 @@ from nearmt.decoder import Decoder
 from nearmt.demo import Materials, find_materials, run_demo, write_report
 from nearmt.demo import run as demo_run
 from nearmt.memory import load_pairs
-from nearmt.report import bar_chart, line_chart
+from nearmt.report import BarChart, LineChart
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Languages, Manifest
 
@@ -92,10 +92,10 @@ def test_the_page_is_sound_and_loads_nothing(result, out):
 
 
 def test_text_in_charts_is_escaped():
-    chart = line_chart(["<1>"], {"<b>": [1.0]}, "x<y", "a&b")
+    chart = LineChart(["<1>"], {"<b>": [1.0]}, "x<y", "a&b").svg()
     assert "<b>" not in chart
     assert "&lt;b&gt;" in chart
-    assert "a&amp;b" in bar_chart({"0": 0.5}, "x", "a&b")
+    assert "a&amp;b" in BarChart({"0": 0.5}, "x", "a&b").svg()
 
 
 def test_the_shipped_model_translates_simple_sentences():

@@ -153,6 +153,7 @@ def test_the_reports_say_the_same_and_load_nothing(sections, folder):
             assert section.title in text
     for link in re.findall(r"\(figures/(.*?)\)", markdown):
         assert (out / "figures" / link).read_text(encoding="utf-8").startswith("<?xml")
+        assert (out / "figures" / link).with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     content = json.loads((out / "results.json").read_text(encoding="utf-8"))
     assert set(content["sections"]) == set(SECTIONS)
     assert str(folder) not in (out / "results.json").read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nearmt.report import Table, line_chart
+from nearmt.report import LineChart, Table
 
 _TITLES = {
     "methods": "Methods, milliseconds a sentence (× base)",
@@ -43,13 +43,13 @@ def tables(content: Mapping[str, Any]) -> list[tuple[str, Table]]:
     return made
 
 
-def growth_chart(content: Mapping[str, Any]) -> str | None:
+def growth_chart(content: Mapping[str, Any]) -> LineChart | None:
     """Milliseconds of a search by the number of entries."""
     found = content["tables"].get("growth")
     if not found:
         return None
     ticks = [f"{int(size):,}" for size in found]
-    return line_chart(ticks, {"search": [1000 * t["median"] for t in found.values()]}, "entries", "milliseconds")
+    return LineChart(ticks, {"search": [1000 * t["median"] for t in found.values()]}, "entries", "milliseconds")
 
 
 def as_markdown(content: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from html import escape
 from pathlib import Path
 
 from nearmt.demo.run import CURVE_SENTENCES, CURVE_SIZES, DemoResult
-from nearmt.report import Table, bar_chart, examples_html, figure, line_chart, page
+from nearmt.report import BarChart, LineChart, Table, examples_html, figure, page
 from nearmt.store import replace_file
 
 
@@ -28,12 +28,12 @@ def _page(result: DemoResult) -> str:
     sizes = [str(size) for size in CURVE_SIZES][: len(result.curve["adaptive"])]
     signature = " ".join(f"{key}={value}" for key, value in result.evaluation["signature"].items())
     curve = figure(
-        line_chart(sizes, result.curve, "K: neighbours looked at", "BLEU"),
+        LineChart(sizes, result.curve, "K: neighbours looked at", "BLEU"),
         f"The first {CURVE_SENTENCES} test sentences. Vanilla keeps its tuned temperature and share; adaptive has a "
         "network trained for each K.",
     )
     believed = figure(
-        bar_chart(result.chosen_sizes, "neighbours believed", "mean probability"),
+        BarChart(result.chosen_sizes, "neighbours believed", "mean probability"),
         "What Meta-k decides on the dev set; 0 is the model alone.",
     )
     body = f"""<h1>What a translation memory teaches a frozen model</h1>

@@ -14,7 +14,7 @@ from nearmt.mixture import Method
 from nearmt.paper.domain import Domain
 from nearmt.paper.lab import Lab
 from nearmt.paper.sections import CellKey, Cells, Figure, Section
-from nearmt.report import Example, Table, bar_chart, pick_examples
+from nearmt.report import BarChart, Example, Table, pick_examples
 from nearmt.translator import Translator
 
 _EXAMPLES = 3
@@ -110,7 +110,7 @@ class Statistics:
                     f"{found['temperature']:.4g}",
                 )
             )
-            chart = bar_chart(found["believed"], "neighbours believed", "mean probability")
+            chart = BarChart(found["believed"], "neighbours believed", "mean probability")
             figures.append(
                 Figure(f"believed-{name.lower()}", chart, f"{name}: what Meta-k decides on held-out tokens.")
             )

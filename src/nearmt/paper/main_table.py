@@ -19,7 +19,7 @@ from nearmt.paper.sections import (
     spread,
 )
 from nearmt.paper.systems import adaptive, base, relative, uniform, vanilla_fixed, vanilla_tuned
-from nearmt.report import Table, line_chart
+from nearmt.report import LineChart, Table
 
 _STEADY_FROM = 4  # σ² is taken over K ≥ 4, as in the paper
 _ROWS = (
@@ -56,7 +56,7 @@ class MainTable:
             figures.append(
                 Figure(
                     f"main-{domain.name.lower()}",
-                    line_chart([str(k) for k in lab.config.k], series, "K: neighbours looked at", "BLEU"),
+                    LineChart([str(k) for k in lab.config.k], series, "K: neighbours looked at", "BLEU"),
                     f"{domain.name}: BLEU by K.",
                 )
             )

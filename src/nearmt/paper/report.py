@@ -1,4 +1,4 @@
-"""The results as JSON, Markdown with SVG figures, and one page that needs nothing from elsewhere."""
+"""The results as JSON, as Markdown with figures (SVG and, where they can be drawn, PNG), and as one page by itself."""
 
 import json
 from collections.abc import Sequence
@@ -11,16 +11,20 @@ from nearmt.paper.config import PaperConfig
 from nearmt.paper.lab import Lab
 from nearmt.paper.sections import Section
 from nearmt.report import Example, examples_html, figure, page, standalone
+from nearmt.report.png import can_draw, png_of
 from nearmt.store import replace_file, storage_errors
 
 
 def write_reports(config: PaperConfig, lab: Lab, sections: Sequence[Section], out: Path) -> None:
-    """results.json, report.md, report.html and figures/*.svg."""
+    """results.json, report.md, report.html, figures/*.svg and, where matplotlib is there, figures/*.png."""
     with storage_errors(out):
         (out / "figures").mkdir(exist_ok=True)
         for section in sections:
             for made in section.figures:
-                replace_file(out / "figures" / f"{_file_name(made.name)}.svg", standalone(made.chart).encode())
+                place = out / "figures" / _file_name(made.name)
+                replace_file(place.with_suffix(".svg"), standalone(made.chart).encode())
+                if can_draw():
+                    replace_file(place.with_suffix(".png"), png_of(made.chart))
         about = _about(config, lab)
         content = {"about": about, "sections": {section.name: section.data for section in sections}}
         replace_file(out / "results.json", json.dumps(content, ensure_ascii=False, indent=1).encode())

@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from typing import Any, Protocol
 
 from nearmt.paper.lab import Lab, Result
-from nearmt.report import Example, Table
+from nearmt.report import Chart, Example, Table
 
 CellKey = tuple[str | int, ...]
 Cells = dict[CellKey, Callable[[], Any]]
@@ -18,7 +18,7 @@ class Figure:
     """A chart, the name of its file and the sentence below it."""
 
     name: str
-    chart: str
+    chart: Chart
     caption: str
 
 

@@ -9,7 +9,7 @@ from nearmt.paper.domain import Domain
 from nearmt.paper.lab import Lab, Result
 from nearmt.paper.sections import CellKey, Cells, Figure, Section, describe_result, p_text, spread
 from nearmt.paper.systems import adaptive, base, vanilla_best
-from nearmt.report import Table, line_chart
+from nearmt.report import LineChart, Table
 
 _FEATURE_SETS = {"both": FEATURES, "without counts": ("distances",), "without distances": ("counts",)}
 
@@ -83,7 +83,7 @@ class _Sweep:
                 "vanilla": [vanilla.bleu] * len(values),
                 "base": [alone.bleu] * len(values),
             }
-            chart = line_chart([f"{value:,}" for value in values], series, self._label, "BLEU")
+            chart = LineChart([f"{value:,}" for value in values], series, self._label, "BLEU")
             figures.append(Figure(f"{self.name}-{domain.name.lower()}", chart, f"{domain.name}: {self._label}."))
         return Section(
             self.name,

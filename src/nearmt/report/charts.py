@@ -1,10 +1,11 @@
 """Small charts as SVG, so that a report needs nothing from elsewhere."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 560, 300, 56, 44, 16
-_COLORS = ("#c2703d", "#3d7ac2", "#2e8b57", "#8a4fb0", "#b03a5b", "#7a7a7a", "#a08a1e", "#2b9a9a")
+COLORS = ("#c2703d", "#3d7ac2", "#2e8b57", "#8a4fb0", "#b03a5b", "#7a7a7a", "#a08a1e", "#2b9a9a")
 _LABEL_HEIGHT = 13
 _STYLE = (
     "svg{font:12px system-ui,sans-serif;fill:#1c1c1c;background:#fff}"
@@ -12,9 +13,39 @@ _STYLE = (
 )
 
 
-def standalone(chart: str) -> str:
+@dataclass(frozen=True)
+class LineChart:
+    """A line for each series over evenly spaced ticks, named at its right end."""
+
+    ticks: Sequence[str]
+    series: Mapping[str, Sequence[float]]
+    x_label: str
+    y_label: str
+
+    def svg(self) -> str:
+        """For a page, whose style it takes."""
+        return _frame(_lines(self.ticks, self.series), self.x_label, self.y_label)
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """A bar for each name, from zero."""
+
+    bars: Mapping[str, float]
+    x_label: str
+    y_label: str
+
+    def svg(self) -> str:
+        """For a page, whose style it takes."""
+        return _frame(_bars(self.bars), self.x_label, self.y_label)
+
+
+Chart = LineChart | BarChart
+
+
+def standalone(chart: Chart) -> str:
     """A chart as a file of its own: inside a page its style comes from there."""
-    opening, rest = chart.split(">", 1)
+    opening, rest = chart.svg().split(">", 1)
     return f'<?xml version="1.0"?>\n{opening} xmlns="http://www.w3.org/2000/svg"><style>{_STYLE}</style>{rest}\n'
 
 
@@ -58,8 +89,7 @@ def spread_labels(wanted: Sequence[float]) -> list[float]:
     return [y - too_low for y in placed]
 
 
-def line_chart(ticks: Sequence[str], series: Mapping[str, Sequence[float]], x_label: str, y_label: str) -> str:
-    """A line for each series over evenly spaced ticks, named at its right end."""
+def _lines(ticks: Sequence[str], series: Mapping[str, Sequence[float]]) -> list[str]:
     values = [value for line in series.values() for value in line]
     margin = max((max(values) - min(values)) * 0.1, 0.5)
     low, high = min(values) - margin, max(values) + margin
@@ -72,17 +102,16 @@ def line_chart(ticks: Sequence[str], series: Mapping[str, Sequence[float]], x_la
     ]
     labels = spread_labels([_scale(low, high, line[-1]) + 4 for line in series.values()])
     for number, (name, line) in enumerate(series.items()):
-        color = _COLORS[number % len(_COLORS)]
+        color = COLORS[number % len(COLORS)]
         points = [(x, _scale(low, high, value)) for x, value in zip(at, line, strict=True)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         body.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
         body += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in points]
         body.append(f'<text x="{points[-1][0] + 8:.0f}" y="{labels[number]:.0f}" fill="{color}">{escape(name)}</text>')
-    return _frame(body, x_label, y_label)
+    return body
 
 
-def bar_chart(bars: Mapping[str, float], x_label: str, y_label: str) -> str:
-    """A bar for each name, from zero."""
+def _bars(bars: Mapping[str, float]) -> list[str]:
     high = max(max(bars.values()), 1e-9) * 1.1
     room = (_WIDTH - 8 - _LEFT) / len(bars)
     body = _grid(0.0, high, 2)
@@ -90,9 +119,9 @@ def bar_chart(bars: Mapping[str, float], x_label: str, y_label: str) -> str:
         x, y = _LEFT + room * (number + 0.15), _scale(0.0, high, value)
         height = _HEIGHT - _BOTTOM - y
         body.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{room * 0.7:.1f}" height="{height:.1f}" fill="{_COLORS[2]}"/>'
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{room * 0.7:.1f}" height="{height:.1f}" fill="{COLORS[2]}"/>'
         )
         body.append(
             f'<text x="{x + room * 0.35:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{escape(name)}</text>'
         )
-    return _frame(body, x_label, y_label)
+    return body

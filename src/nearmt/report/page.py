@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from nearmt.report.charts import Chart
 from nearmt.report.examples import Example
 
 _STYLE = """
@@ -57,9 +58,9 @@ def page(title: str, body: str, lang: str = "en") -> str:
 """
 
 
-def figure(chart: str, caption: str) -> str:
+def figure(chart: Chart, caption: str) -> str:
     """A chart with the sentence below it."""
-    return f"<figure>{chart}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f"<figure>{chart.svg()}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def examples_html(examples: Sequence[Example]) -> str:
