@@ -11,15 +11,15 @@ ORDER = [
     "errors", "markup", "progress", "greatest", "neighbors", "corpus", "store", "mixture", "guard", "metak",
     "relatives", "seq2seq", "beam", "index", "retriever", "scores", "recall", "indexing", "compatibility",
     "harvest", "intake", "builder", "cluster", "health", "housekeeping", "editing", "gate", "methods", "decoder",
-    "evidence", "devset", "gating", "adaptation", "translator", "evaluation", "memory", "documents", "report",
-    "demo", "paper", "bench", "server", "cli", "__main__",
+    "evidence", "devset", "gate_training", "gating", "adaptation", "translator", "evaluation", "memory", "documents",
+    "report", "demo", "paper", "bench", "server", "cli", "__main__",
 ]  # fmt: skip
 ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "pymilvus": {"index"},
               "lxml": {"corpus"}, "polib": {"corpus"},
               "typer": {"cli"}, "rich": {"cli"}, "sacrebleu": {"scores"}, "onnx": {"seq2seq"},
               "onnxruntime": {"seq2seq"}, "safetensors": {"metak", "relatives", "gate"},
               "fastapi": {"server"}, "starlette": {"server"}, "uvicorn": {"server"}, "h11": {"server"},
-              "pydantic": {"server"}, "pydantic_settings": {"server"}, "limits": {"server"},
+              "matplotlib": {"report"}, "pydantic": {"server"}, "pydantic_settings": {"server"}, "limits": {"server"},
               "prometheus_client": {"server"}, "py3langid": {"server"},
               "ray": {"cluster"}, "sentencex": {"markup"}, "rapidfuzz": {"markup", "paper"}}  # fmt: skip
 

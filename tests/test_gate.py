@@ -11,14 +11,16 @@ from conftest import QUICK
 from nearmt.decoder import Decoder
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.evaluation import evaluate
-from nearmt.gate import Gate, Glance, LastAsked, asked_along, gains, glance_at, train_gate
+from nearmt.evidence import explain_tokens
+from nearmt.gate import Gate, Glance, LastAsked, Walk, walk_along
+from nearmt.gate_training import gains, glance_at, train_gate
+from nearmt.guard import STAGES, Guard
 from nearmt.memory import Store, load_pairs
-from nearmt.metak import TrainingSettings
+from nearmt.metak import MetaK, TrainingSettings
 from nearmt.mixture import Vanilla
+from nearmt.neighbors import Neighbors
 from nearmt.translator import Translator
 from synthetic import make_cache
-
-OPEN, SHUT = Gate(threshold=-1e9), Gate(threshold=1e9)
 
 
 class NoColumns:
@@ -33,6 +35,10 @@ def trained(client, toy_model, tmp_path_factory):
     return folder, described["gate"]
 
 
+def gate_with(model, threshold):
+    return Gate(model.width, threshold=threshold).eval()
+
+
 def outputs(toy_model, client, gate, counts=None):
     translator = Translator(client.store, model=toy_model)
     decoder = Decoder(toy_model, translator.retriever, translator.method, translator.decoding, gate)
@@ -45,10 +51,10 @@ def test_an_open_gate_changes_nothing_and_a_shut_one_is_the_model_alone(toy_mode
     sources = toy_model.tokenize_sources([source for source, _ in client.test_pairs[:24]])
     plain = [found[0].token_ids for found in Decoder(toy_model).decode(sources)]
     counts = []
-    assert outputs(toy_model, client, OPEN, counts) == outputs(toy_model, client, None)
+    assert outputs(toy_model, client, gate_with(toy_model, -1e9), counts) == outputs(toy_model, client, None)
     assert all(asked == rows for asked, rows in counts)
     counts = []
-    assert outputs(toy_model, client, SHUT, counts) == plain
+    assert outputs(toy_model, client, gate_with(toy_model, 1e9), counts) == plain
     assert all(asked == 0 for asked, _ in counts)
     assert outputs(toy_model, client, None) != plain
 
@@ -104,7 +110,7 @@ def test_it_learns_where_a_search_pays():
     method = Vanilla(8, 10.0, 0.5)
     cache, held = informative_cache(), informative_cache(2)
     gate = train_gate(cache, held, NoColumns(), method, TrainingSettings(steps=600, first_check=100))
-    foretold = gate(gate.inputs(glance_at(held, np.random.default_rng(1)))).detach()
+    foretold = gate.foretell(glance_at(held, np.random.default_rng(1))).gains
     unsure = held.entropy > 1
     assert foretold[unsure].min() > foretold[~unsure].max()
     wanted = gains(held, method, NoColumns())
@@ -136,28 +142,80 @@ def test_rows_follow_their_parents():
     assert glance.entropy.tolist() == pytest.approx([np.log(5)] * 2)
 
 
-def test_along_a_hypothesis_the_gate_decides_as_it_did_while_decoding():
-    """Open only where the last search was long ago or never: every second token."""
-    gate = Gate(threshold=0.5)
+def test_the_entropy_takes_what_is_below_the_highest_for_one():
+    probabilities = torch.tensor([[0.2] * 2 + [0.1] * 4 + [0.02] * 10]).sort(descending=True).values
+    glance = LastAsked().glance(torch.ones(1, 4), probabilities.log())
+    told = [0.2] * 2 + [0.1] * 4 + [0.02] * 2 + [0.16]
+    assert glance.entropy.item() == pytest.approx(-sum(p * np.log(p) for p in told), abs=1e-5)
+
+
+def gate_by(number, weight, bias, threshold=0.5):
+    """It foretells a gain of 1 where an input times the weight plus the bias is high, and a distance of 6."""
+    gate = Gate(4, threshold=threshold).eval()
     with torch.no_grad():
         for parameter in gate.parameters():
             parameter.zero_()
-        gate.layers[0].weight[0, 5] = -100  # the gap
-        gate.layers[0].bias[0] = 37.5  # between a gap of one step and of two
-        gate.layers[2].weight[0, 0] = -1
-    glance = Glance(*(torch.zeros(3) for _ in range(1)), torch.zeros(3, 2), torch.zeros(3), torch.zeros(3),
-                    torch.tensor([0.0, 1.0, 2.0]))  # fmt: skip
-    assert gate.is_worth_it(glance).tolist() == [False, False, True]
-    asked = asked_along(gate, torch.ones(6, 4), torch.full((6, 5), 0.2).log(), torch.ones(6))
-    assert not asked.any()  # never asked means a gap of 0
+        gate.layers[0].weight[0, number] = weight
+        gate.layers[0].bias[0] = bias
+        gate.layers[3].weight[0, 0] = 1
+        gate.layers[3].bias[1] = np.log(7)
+    return gate
+
+
+def test_along_a_hypothesis_the_gate_decides_as_it_did_while_decoding():
+    """Open only where the memory was last asked one step ago, or never."""
+    gate = gate_by(4 + 8 + 3, -100, 37.5)  # the gap, between one step and two
+    glance = Glance(torch.ones(3, 4), torch.zeros(3, 8), torch.zeros(3), torch.tensor([0.0, 1.0, 2.0]))
+    assert gate.foretell(glance).is_worth_it.tolist() == [True, True, False]
+    states, log_probs = torch.ones(6, 4), torch.full((6, 5), 0.2).log()
+    assert walk_along(gate, states, log_probs, torch.ones(6)).asked.all()
+    shut = walk_along(gate.with_threshold(2.0), states, log_probs, torch.ones(6))
+    assert not shut.asked.any()
+    assert shut.foretold.tolist() == pytest.approx([6.0] * 6, rel=1e-5)
+
+
+def test_the_trail_of_a_walk_has_what_was_found_and_what_was_foretold():
+    near = Neighbors(torch.tensor([[3.0], [8.0], [1.0], [9.0]]), *(torch.zeros(4, 1, dtype=torch.int64),) * 2,
+                     torch.tensor([[True], [True], [False], [True]]))  # fmt: skip
+    walk = Walk(torch.tensor([True, False, True, True]), torch.full((4,), 5.0))
+    trail = walk.trails(near, 2.0)
+    logs = [np.log1p(6), np.log1p(10), 0.0, np.log1p(18)]  # the third was asked, and nothing was found
+    assert trail.length.tolist() == [1, 2, 2, 3]
+    assert trail.mean.tolist() == pytest.approx(np.cumsum(logs) / [1, 2, 2, 3], rel=1e-5)
+
+
+def test_the_guard_hears_of_tokens_that_were_not_searched(toy_model, client):
+    """Where each second token is left out the guard goes by what was foretold, in decoding and in evidence."""
+    translator = Translator(client.store, model=toy_model)
+    far = Guard(1.0, (1.0,) * len(STAGES), (2.0,) * len(STAGES), 8.0)
+    method = MetaK.load(next(client.store.glob("metak-*.safetensors")))
+    method.guard = far
+    gate = Gate(toy_model.width, threshold=0.5).eval()
+    with torch.no_grad():
+        for parameter in gate.parameters():
+            parameter.zero_()
+        gap = toy_model.width + 8 + 3  # asked at first and wherever it was not one step ago: each second token
+        gate.layers[0].weight[:2, gap], gate.layers[0].bias[:2] = torch.tensor([-100, 100]), torch.tensor([12.5, -37.5])
+        gate.layers[3].weight[0, :2], gate.layers[3].bias[0] = 1, 1
+    source = toy_model.tokenize_sources([client.test_pairs[0][0]])
+    shares = []
+    for log_distance in (0.0, 9.0):
+        with torch.no_grad():
+            gate.layers[3].bias[1] = log_distance
+        decoder = Decoder(toy_model, translator.retriever, method, translator.decoding, gate)
+        output = decoder.decode(source)[0][0]
+        tokens = explain_tokens(decoder, source[0], output.token_ids)
+        assert sum(np.log(token.probability) for token in tokens) == pytest.approx(output.log_probability, abs=1e-3)
+        shares.append(np.mean([token.nmt_share for token in tokens if token.neighbors][1:]))
+    assert shares[1] > shares[0]
 
 
 def test_a_gate_comes_back_from_its_file_as_it_was(tmp_path):
-    gate = Gate(0.5, 0.25, 0.125)
+    gate = Gate(4, 0.5, 0.25, 0.125).eval()
     (tmp_path / "gate").write_bytes(gate.to_bytes())
     again = Gate.load(tmp_path / "gate")
     assert (again.length_scale, again.distance_scale, again.threshold) == (0.5, 0.25, 0.125)
-    inputs = torch.rand(7, 6)
+    inputs = torch.rand(7, 16)
     assert torch.equal(again(inputs), gate(inputs))
     (tmp_path / "gate").write_bytes(gate.to_bytes()[:-3])
     with pytest.raises(StoreDamagedError, match="missing or damaged"):

@@ -187,9 +187,10 @@ def test_training_decoding_and_evidence_see_the_same_trails(client, toy_model):
         torch.testing.assert_close(Trail(both.mean[rows], both.length[rows]), alone.trails(3.0))
 
 
-@pytest.mark.parametrize("gate", [None, Gate(threshold=-1e9)])
-def test_what_is_decoded_is_what_evidence_says(client, toy_model, gate):
+@pytest.mark.parametrize("threshold", [None, -1e9])
+def test_what_is_decoded_is_what_evidence_says(client, toy_model, threshold):
     """The score of a translation is the sum of the probabilities that evidence finds for its tokens."""
+    gate = None if threshold is None else Gate(toy_model.width, threshold=threshold).eval()
     translator = Translator(client.store, model=toy_model)
     network = translator.method
     sources = toy_model.tokenize_sources([source for source, _ in client.test_pairs[:6]])

@@ -48,6 +48,12 @@ class Decoder:
         self.gate = gate if method is not None else None
         self.settings = settings or DecodingSettings()
 
+    @property
+    def trail_scale(self) -> float:
+        """What distances are multiplied by before the method's guard looks at them."""
+        guard: Guard | None = getattr(self.method, "guard", None)
+        return guard.scale if guard is not None else 1.0
+
     def max_new_tokens(self, source: Sequence[int]) -> int:
         """How long a translation of this source may become, EOS and forced tokens included."""
         wanted = int(self.settings.length_factor * len(source) + self.settings.length_extra)
@@ -83,8 +89,7 @@ class Decoder:
         on_asked: Callable[[int, int], None],
     ) -> list[list[Hypothesis]]:
         session, rules = self.model.start_decoding(sources), self.model.rules
-        guard: Guard | None = getattr(self.method, "guard", None)
-        last_asked, trails = LastAsked(), Trails(guard.scale if guard is not None else 1.0)
+        last_asked, trails = LastAsked(), Trails(self.trail_scale)
 
         def step(
             token_ids: torch.Tensor,
@@ -101,7 +106,7 @@ class Decoder:
                 last_asked.follow(parents.cpu())
             if self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
                 without = [excluded[i] for i in sentences.tolist()] if excluded is not None else None
-                asked = self._worth_asking(output.states, log_probs, last_asked)
+                asked = self._worth_asking(output.states, log_probs, last_asked, trails)
                 on_asked(len(log_probs) if asked is None else len(asked), len(log_probs))
                 log_probs = self._mixed(log_probs, output.states, without, asked, last_asked, trails)
             return rules.apply(prefixes, log_probs, is_last)
@@ -116,12 +121,15 @@ class Decoder:
         )
 
     def _worth_asking(
-        self, states: torch.Tensor, log_probs: torch.Tensor, last_asked: LastAsked
+        self, states: torch.Tensor, log_probs: torch.Tensor, last_asked: LastAsked, trails: Trails
     ) -> torch.Tensor | None:
-        """The rows to search for, by number; None is all of them."""
+        """The rows to search for, by number; None is all of them. The others' trails are told what is foretold."""
         if self.gate is None:
             return None
-        return self.gate.is_worth_it(last_asked.glance(states, log_probs)).nonzero().flatten()
+        foretold = self.gate.foretell(last_asked.glance(states, log_probs))
+        left_out = (~foretold.is_worth_it).nonzero().flatten()
+        trails.add(left_out, foretold.squared_distances[left_out], torch.ones(len(left_out), dtype=torch.bool))
+        return foretold.is_worth_it.nonzero().flatten()
 
     def _mixed(
         self,

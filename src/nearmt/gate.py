@@ -1,58 +1,46 @@
 """Not asking: a small network that tells, from what the decoder already has, whether a search would be worth it.
 
-Its inputs are the entropy of p_NMT, its two highest probabilities, the length of the state, and how near the nearest
-neighbour was when the memory was last asked, and how many steps ago. It learns to foretell the gain of a token: by how
-much its mixed log-probability is above the model's own. Where less than the threshold is foretold nothing is searched,
-and the token is the model's alone.
+Its inputs are the state, its length, the highest probabilities of p_NMT and the entropy that they leave, how near the
+nearest neighbour was when the memory was last asked, and how many steps ago. It foretells the gain of a token, by how
+much its mixed log-probability would be above the model's own, and how far the nearest neighbour would be. Where less
+than the threshold is to be gained nothing is searched, and the token is the model's alone; the guard, which wants to
+know how far a sentence is from the memory, is told the distance that was foretold.
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from nearmt.errors import StoreDamagedError
-from nearmt.greatest import greatest
-from nearmt.metak import NeighborCache, TrainingSettings
-from nearmt.metak.cache import TINY
-from nearmt.metak.schedule import BETAS, OnCheck, check_parts, fit, one_thread
-from nearmt.mixture import Method
-from nearmt.neighbors import EntryColumns
+from nearmt.neighbors import NUM_TOP, Neighbors, Trail, top_probabilities, trails_of
 
 _HEADER = "nearmt_gate"
-_HIDDEN, _RATE = 16, 1e-3
+_HIDDEN, _DROPOUT = 32, 0.2
 _LONGEST_GAP = 4  # steps since the last search; longer ones look alike
-_LOWEST, _HIGHEST = -2.0, 4.0  # gains beyond these count as these
-_NUM_FEATURES = 6
+_BESIDE_STATE = NUM_TOP + 4
 
 
 @dataclass(frozen=True)
 class Glance:
     """What is known of each row before any search."""
 
-    entropy: torch.Tensor  # (rows,)
-    top_probabilities: torch.Tensor  # (rows, ≥ 2)
-    lengths: torch.Tensor  # (rows,) of the states
+    states: torch.Tensor  # (rows, width) float32
+    top_probabilities: torch.Tensor  # (rows, 8)
     last_distance: torch.Tensor  # (rows,) of the nearest neighbour when the memory was last asked; 0 if never
     gap: torch.Tensor  # (rows,) steps since then, 0 if never
 
-    @classmethod
-    def at(
-        cls, states: torch.Tensor, log_probs: torch.Tensor, last_distance: torch.Tensor, gap: torch.Tensor
-    ) -> "Glance":
-        probs = log_probs.exp()
-        return cls(
-            -(probs * log_probs.clamp_min(-100)).sum(dim=1).cpu(),
-            greatest(log_probs, 2)[0].exp().cpu(),
-            states.norm(dim=1).cpu(),
-            last_distance,
-            gap,
-        )
+    @property
+    def entropy(self) -> torch.Tensor:
+        """(rows,) in nats, the lower probabilities taken for one: to sum them all would cost as much as a search."""
+        rest = (1 - self.top_probabilities.sum(dim=1, keepdim=True)).clamp_min(0)
+        parts: torch.Tensor = torch.special.entr(torch.cat((self.top_probabilities, rest), dim=1))
+        return parts.sum(dim=1)
 
 
 class LastAsked:
@@ -76,49 +64,70 @@ class LastAsked:
 
     def glance(self, states: torch.Tensor, log_probs: torch.Tensor) -> Glance:
         """What is known of the rows before any search."""
-        return Glance.at(states, log_probs, self._distance, self._gap)
+        return Glance(states.to("cpu", torch.float32), top_probabilities(log_probs).cpu(), self._distance, self._gap)
+
+
+class Foretold(NamedTuple):
+    """What a search would bring."""
+
+    gains: torch.Tensor  # (rows,) in nats
+    squared_distances: torch.Tensor  # (rows,) of the nearest neighbour
+    is_worth_it: torch.Tensor  # (rows,) bool: where to search
 
 
 class Gate(nn.Module):
-    """Foretells the gain of a search."""
+    """Foretells what a search would bring."""
 
-    def __init__(self, length_scale: float = 1.0, distance_scale: float = 1.0, threshold: float = 0.0) -> None:
+    middle: torch.Tensor  # (width,) of the states of the dev set
+    spread: torch.Tensor
+
+    def __init__(
+        self, width: int, length_scale: float = 1.0, distance_scale: float = 1.0, threshold: float = 0.0
+    ) -> None:
         super().__init__()
-        self.length_scale, self.distance_scale, self.threshold = length_scale, distance_scale, threshold
-        self.layers = nn.Sequential(nn.Linear(_NUM_FEATURES, _HIDDEN), nn.Tanh(), nn.Linear(_HIDDEN, 1))
-
-    def inputs(self, glance: Glance) -> torch.Tensor:
-        """(rows, 6), each of a size near 1."""
-        return torch.stack(
-            [
-                glance.entropy,
-                glance.top_probabilities[:, 0],
-                glance.top_probabilities[:, 1],
-                glance.lengths * self.length_scale,
-                (glance.last_distance * self.distance_scale).log1p(),
-                glance.gap.clamp_max(_LONGEST_GAP) / _LONGEST_GAP,
-            ],
-            dim=1,
+        self.width, self.length_scale, self.distance_scale = width, length_scale, distance_scale
+        self.threshold = threshold
+        self.register_buffer("middle", torch.zeros(width))
+        self.register_buffer("spread", torch.ones(width))
+        self.layers = nn.Sequential(
+            nn.Linear(width + _BESIDE_STATE, _HIDDEN), nn.Tanh(), nn.Dropout(_DROPOUT), nn.Linear(_HIDDEN, 2)
         )
 
+    def inputs(self, glance: Glance) -> torch.Tensor:
+        """(rows, width + 12), each of a size near 1."""
+        beside = (
+            glance.entropy,
+            glance.states.norm(dim=1) * self.length_scale,
+            self.log_distances(glance.last_distance),
+            glance.gap.clamp_max(_LONGEST_GAP) / _LONGEST_GAP,
+        )
+        states = (glance.states - self.middle) / self.spread
+        return torch.cat((states, glance.top_probabilities, torch.stack(beside, dim=1)), dim=1)
+
+    def log_distances(self, squared_distances: torch.Tensor) -> torch.Tensor:
+        """Distances of any size as the network sees them."""
+        return (squared_distances * self.distance_scale).log1p()
+
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The gain foretold for each row, in nats."""
-        gains: torch.Tensor = self.layers(inputs)
-        return gains.squeeze(1)
+        """(rows, 2): the gain in nats, and the distance as `log_distances` has it."""
+        found: torch.Tensor = self.layers(inputs)
+        return found
 
     @torch.inference_mode()
-    def is_worth_it(self, glance: Glance) -> torch.Tensor:
-        """(rows,) bool: where to search."""
-        return self.forward(self.inputs(glance)) >= self.threshold
+    def foretell(self, glance: Glance) -> Foretold:
+        """What searches for these rows would bring."""
+        gains, distances = self.forward(self.inputs(glance)).unbind(dim=1)
+        return Foretold(gains, distances.clamp_min(0).expm1() / self.distance_scale, gains >= self.threshold)
 
     def with_threshold(self, threshold: float) -> "Gate":
         """The same network, stricter or more lenient."""
-        other = Gate(self.length_scale, self.distance_scale, threshold)
+        other = Gate(self.width, self.length_scale, self.distance_scale, threshold)
         other.load_state_dict(self.state_dict())
         return other.eval()
 
     def to_bytes(self) -> bytes:
         settings = {
+            "width": self.width,
             "length_scale": self.length_scale,
             "distance_scale": self.distance_scale,
             "threshold": self.threshold,
@@ -138,97 +147,27 @@ class Gate(nn.Module):
         return gate.eval()
 
 
-def gains(cache: NeighborCache, method: Method, columns: EntryColumns) -> torch.Tensor:
-    """By how much the mixed log-probability of each gold token is above the model's own, within limits."""
-    weights = method.weigh(cache.retrieved(columns))
-    token_ids = cache.neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
-    hits = (weights.neighbor_weights * (token_ids == cache.gold.unsqueeze(1))).sum(dim=1)
-    mixed = weights.nmt_share * cache.gold_probability + hits
-    gain = mixed.clamp_min(TINY).log() - cache.gold_probability.clamp_min(TINY).log()
-    return gain.clamp(_LOWEST, _HIGHEST)
+class Walk(NamedTuple):
+    """What became of the tokens of one finished hypothesis."""
+
+    asked: torch.Tensor  # (rows,) bool: where the memory was searched
+    foretold: torch.Tensor  # (rows,) the squared distances foretold before that
+
+    def trails(self, neighbors: Neighbors, scale: float) -> Trail:
+        """How far the sentence was so far, as the decoder knew it."""
+        distances = torch.where(self.asked, neighbors.squared_distances[:, 0], self.foretold)
+        return trails_of(distances, neighbors.found[:, 0] | ~self.asked, scale)
 
 
-def glance_at(cache: NeighborCache, rng: np.random.Generator) -> Glance:
-    """The rows of a cache as the decoder would see them, had it searched now and then."""
-    where = {
-        key: row for row, key in enumerate(zip(cache.sentence_ids.tolist(), cache.positions.tolist(), strict=True))
-    }
-    back = rng.geometric(0.5, len(cache))
-    last, gap = torch.zeros(len(cache)), torch.zeros(len(cache))
-    for (sentence, position), row in where.items():
-        before = where.get((sentence, position - int(back[row])))
-        if before is not None:
-            last[row] = cache.neighbors.squared_distances[before, 0]
-            gap[row] = float(back[row])
-    return Glance(cache.entropy, cache.top_probabilities[:, :2], cache.states.float().norm(dim=1), last, gap)
-
-
-def train_gate(
-    cache: NeighborCache,
-    held_out: NeighborCache,
-    columns: EntryColumns,
-    method: Method,
-    settings: TrainingSettings | None = None,
-    on_check: OnCheck = lambda step, loss: None,
-) -> Gate:
-    """Train on the tokens that Meta-k was trained on; keep the state that foretells the held-out gains best."""
-    settings = settings or TrainingSettings()
-    check_parts(cache, held_out)
-    rng = np.random.default_rng(settings.seed)
-    glances = [glance_at(part, rng) for part in (cache, held_out)]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        middle = float(glances[0].lengths.median())
-        near = cache.median_distance(0)
-        gate = Gate(1 / middle if middle > 0 else 1.0, 1 / near if near > 0 else 1.0)
-    parts = [
-        (gate.inputs(glance), gains(part, method, columns))
-        for glance, part in zip(glances, (cache, held_out), strict=True)
-    ]
-    with one_thread():
-        (best,) = fit(_Learner(gate, *parts), cache.sentence_ids, settings, on_check)
-    gate.load_state_dict(best.state)
-    return gate.eval()
-
-
-class _Learner:
-    """The gate under the schedule that every network learns by."""
-
-    num_networks = 1
-
-    def __init__(
-        self,
-        gate: Gate,
-        train: tuple[torch.Tensor, torch.Tensor],
-        held_out: tuple[torch.Tensor, torch.Tensor],
-    ) -> None:
-        self._gate, self._train, self._held_out = gate, train, held_out
-        self._optimizer = torch.optim.Adam(gate.parameters(), lr=_RATE, betas=BETAS)
-
-    def step(self, rows: torch.Tensor, rates: torch.Tensor) -> None:
-        inputs, wanted = self._train
-        loss = nn.functional.huber_loss(self._gate(inputs[rows]), wanted[rows])
-        self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        if not float(rates[0]):
-            return
-        self._optimizer.step()
-
-    def held_out_losses(self) -> list[float]:
-        inputs, wanted = self._held_out
-        with torch.inference_mode():
-            return [float(nn.functional.huber_loss(self._gate(inputs), wanted))]
-
-    def state_of(self, number: int) -> dict[str, torch.Tensor]:
-        return {name: part.detach().clone() for name, part in self._gate.state_dict().items()}
-
-
-def asked_along(gate: Gate, states: torch.Tensor, log_probs: torch.Tensor, nearest: torch.Tensor) -> torch.Tensor:
-    """Where the memory was asked along one finished hypothesis, whose tokens are the rows; (rows,) bool."""
-    last, asked = LastAsked(), torch.zeros(len(states), dtype=torch.bool)
-    for row in range(len(states)):
-        last.follow(torch.zeros(1, dtype=torch.int64))
-        asked[row] = bool(gate.is_worth_it(last.glance(states[row : row + 1], log_probs[row : row + 1]))[0])
-        if asked[row]:
-            last.note(torch.zeros(1, dtype=torch.int64), nearest[row : row + 1])
-    return asked
+def walk_along(gate: Gate, states: torch.Tensor, log_probs: torch.Tensor, nearest: torch.Tensor) -> Walk:
+    """Where the memory was asked along one finished hypothesis, whose tokens are the rows."""
+    last, rows = LastAsked(), len(states)
+    walk = Walk(torch.zeros(rows, dtype=torch.bool), torch.zeros(rows))
+    here = torch.zeros(1, dtype=torch.int64)
+    for row in range(rows):
+        last.follow(here)
+        foretold = gate.foretell(last.glance(states[row : row + 1], log_probs[row : row + 1]))
+        walk.asked[row], walk.foretold[row] = foretold.is_worth_it[0], foretold.squared_distances[0]
+        if walk.asked[row]:
+            last.note(here, nearest[row : row + 1])
+    return walk

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from nearmt.mixture import MixtureWeights
-from nearmt.neighbors import Neighbors, Trail, log_nearest
+from nearmt.neighbors import Neighbors, Trail, log_distances
 
 STAGES = (1, 2, 3, 4, 5, 7, 11, 21)  # the lengths at which a trail comes to the next stage
 _LATER = torch.tensor(STAGES[1:])
@@ -87,7 +87,11 @@ class Trails:
 
     def note(self, rows: torch.Tensor, neighbors: Neighbors) -> Trail:
         """These rows, by number, were searched just now; what their trails are with it."""
-        self._sum[rows] += log_nearest(neighbors, self._scale)
-        self._count[rows] += neighbors.found[:, 0].float()
+        self.add(rows, neighbors.squared_distances[:, 0], neighbors.found[:, 0])
         length = self._count[rows]
         return Trail(self._sum[rows] / length.clamp_min(1), length.long())
+
+    def add(self, rows: torch.Tensor, squared_distances: torch.Tensor, found: torch.Tensor) -> None:
+        """So far were these rows just now, or were said to be without a search."""
+        self._sum[rows] += log_distances(squared_distances, found, self._scale)
+        self._count[rows] += found.float()

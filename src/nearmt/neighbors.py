@@ -97,10 +97,9 @@ def repeat_last(values: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     return torch.where(found, values, values.gather(1, last))
 
 
-def log_nearest(neighbors: Neighbors, scale: float) -> torch.Tensor:
-    """log(1 + scale · d_1) of each row, 0 where nothing was found."""
-    nearest = neighbors.squared_distances[:, 0].clamp_min(0) * scale
-    return torch.where(neighbors.found[:, 0], nearest.log1p(), 0.0)
+def log_distances(squared_distances: torch.Tensor, found: torch.Tensor, scale: float) -> torch.Tensor:
+    """log(1 + scale · d) of each row, 0 where nothing was found."""
+    return torch.where(found, (squared_distances.clamp_min(0) * scale).log1p(), 0.0)
 
 
 class Trail(NamedTuple):
@@ -111,18 +110,25 @@ class Trail(NamedTuple):
 
 
 def trails_along(neighbors: Neighbors, scale: float, sentence_ids: torch.Tensor | None = None) -> Trail:
-    """The trail of each row.
+    """The trail of each row by its nearest neighbour.
 
     The rows of a sentence stand together and in order. Without `sentence_ids` all rows are one sentence's.
     """
-    if not len(neighbors):
+    return trails_of(neighbors.squared_distances[:, 0], neighbors.found[:, 0], scale, sentence_ids)
+
+
+def trails_of(
+    squared_distances: torch.Tensor, found: torch.Tensor, scale: float, sentence_ids: torch.Tensor | None = None
+) -> Trail:
+    """The trail of each row by distances, (rows,), that count where `found` is True."""
+    if not len(found):
         return Trail(torch.zeros(0), torch.zeros(0, dtype=torch.long))
-    sums = log_nearest(neighbors, scale).double().cumsum(0)
-    counts = neighbors.found[:, 0].double().cumsum(0)
+    sums = log_distances(squared_distances, found, scale).double().cumsum(0)
+    counts = found.double().cumsum(0)
     if sentence_ids is not None:
-        is_first = torch.ones(len(neighbors), dtype=torch.bool)
+        is_first = torch.ones(len(found), dtype=torch.bool)
         is_first[1:] = sentence_ids[1:] != sentence_ids[:-1]
-        first = torch.where(is_first, torch.arange(len(neighbors)), 0).cummax(0).values
+        first = torch.where(is_first, torch.arange(len(found)), 0).cummax(0).values
         before = (first - 1).clamp_min(0)
         has_before = first > 0
         sums, counts = (part - torch.where(has_before, part[before], 0.0) for part in (sums, counts))
