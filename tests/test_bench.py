@@ -14,7 +14,7 @@ from nearmt.bench.report import as_markdown, growth_chart, tables
 from nearmt.bench.run import TABLES
 from nearmt.bench.timing import Stopwatch, interleaved
 from nearmt.cli.options import numbers_of
-from nearmt.errors import SettingError
+from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.seq2seq.reference import save_random_marian
 from nearmt.store import Snapshot
 
@@ -81,7 +81,8 @@ def test_a_store_is_timed_with_its_own_model_on_real_text(measured, client, tmp_
     text = tmp_path / "in.de"
     text.write_text("".join(f"{source}\n" for source, _ in client.test_pairs[:5]), encoding="utf-8")
     chosen = BenchSettings(**{**vars(SETTINGS), "tables": ("own",), "text": text})
-    content = run_bench(client.store, out, chosen, out / "tiny")
+    content = run_bench(client.store, tmp_path / "bench", chosen, client.model)
+    assert not list((tmp_path / "bench").glob("*.store")), "nothing is made that is not timed"
     found = content["tables"]["own"]["3"]
     assert list(found) == ["base", "adaptive"]
     assert found["adaptive"]["searched_share"] == 1
@@ -92,7 +93,9 @@ def test_a_store_is_timed_with_its_own_model_on_real_text(measured, client, tmp_
     with pytest.raises(SettingError, match="--text"):
         BenchSettings(tables=("own",))
     with pytest.raises(SettingError, match="cannot be read"):
-        run_bench(client.store, out, BenchSettings(**{**vars(chosen), "text": tmp_path / "none"}), out / "tiny")
+        run_bench(client.store, out, BenchSettings(**{**vars(chosen), "text": tmp_path / "none"}))
+    with pytest.raises(StoreMismatchError, match="was built with"):
+        run_bench(client.store, out, chosen, out / "tiny")
 
 
 def test_memory_on_top_is_seen_while_it_is_held():

@@ -13,6 +13,7 @@ from nearmt.retriever import Retriever
 from nearmt.store import Snapshot, TextLookup
 
 LOW_MASS, LOW_RECALL = 0.9, 0.8
+_ROWS = 128  # of one search
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ def measure_recall(
     if retriever.index.is_exact:
         hit = exact.found
     else:
-        found = retriever.search(states, k, excluded)
-        hit = (exact.entry_ids.unsqueeze(2) == found.entry_ids.unsqueeze(1)).any(dim=2) & exact.found
+        found = _found(retriever, states, excluded, k)
+        hit = (exact.entry_ids.unsqueeze(2) == found.unsqueeze(1)).any(dim=2) & exact.found
     mass = (weights * hit).sum(1) / weights.sum(1).clamp_min(1e-30)
     real = exact.found[:, 0]
     return Recall(
@@ -66,3 +67,14 @@ def measure_recall(
         temperature=temperature,
         num_queries=int(real.sum()),
     )
+
+
+def _found(
+    retriever: Retriever, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None, k: int
+) -> torch.Tensor:
+    """(rows, k) entry ids, asked for a few rows at a time as decoding does: an index elsewhere has a time limit."""
+    parts = []
+    for start in range(0, len(states), _ROWS):
+        without = excluded[start : start + _ROWS] if excluded is not None else None
+        parts.append(retriever.search(states[start : start + _ROWS], k, without).entry_ids)
+    return torch.cat(parts) if parts else torch.zeros(0, k, dtype=torch.int64)

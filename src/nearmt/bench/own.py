@@ -15,9 +15,10 @@ from nearmt.translator import Translator
 _SENTENCES = 64
 
 
-def own_text(store: Path, text: Path, batches: Sequence[int], rounds: int, progress: Progress) -> dict[str, Any]:
+def own_text(
+    translator: Translator, text: Path, batches: Sequence[int], rounds: int, progress: Progress
+) -> dict[str, Any]:
     """Seconds, output tokens and the share of rows searched; batch → system → numbers."""
-    translator = Translator(store)
     try:
         lines = [line for line in text.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:

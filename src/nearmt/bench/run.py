@@ -4,6 +4,7 @@ import json
 import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from nearmt.progress import Progress, silent
 from nearmt.relatives import Robust
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Snapshot, build_lock, replace_file
-from nearmt.translator import open_finished
+from nearmt.translator import Translator, open_finished
 
 TABLES = ("methods", "engines", "original", "parts", "building", "search", "growth", "living", "scale", "own")
 
@@ -85,8 +86,7 @@ def run_bench(
     out = out.absolute()
     source = open_finished(states.absolute())
     with build_lock(out / "bench"):
-        folder = model or timing_model(out / "model")
-        bench = _Bench(folder, source, out, settings, progress)
+        bench = _Bench(model, source, out, settings, progress)
         results = {name: getattr(bench, name)() for name in settings.tables}
         content = {"about": bench.about(), "tables": results}
         replace_file(out / "bench.json", json.dumps(content, indent=1).encode())
@@ -94,9 +94,12 @@ def run_bench(
 
 
 class _Bench:
-    def __init__(self, folder: Path, source: Snapshot, out: Path, settings: BenchSettings, progress: Progress) -> None:
-        self.folder, self.out, self.settings, self.progress = folder, out, settings, progress
-        self.model, self.source = Seq2Seq.load(folder, engine=settings.engine), source
+    """What the tables share is made when the first of them asks for it."""
+
+    def __init__(
+        self, given: Path | None, source: Snapshot, out: Path, settings: BenchSettings, progress: Progress
+    ) -> None:
+        self.given, self.source, self.out, self.settings, self.progress = given, source, out, settings, progress
         self.build = BuildSettings(
             key_type=settings.key_type,
             index=settings.index,
@@ -105,24 +108,62 @@ class _Bench:
             max_k=max(settings.k),
             memory=settings.memory,
         )
-        self.shape = f"{self.model.width}-{settings.entries}-{settings.key_type}"
-        self.snapshot, self.queries = timing_store(
-            out / f"timing-{self.shape}.store", self.model, source, settings.entries, self.build, progress
-        )
-        self.retriever = RealQueries(self.snapshot, self.queries)
+
+    @cached_property
+    def folder(self) -> Path:
+        return self.given or timing_model(self.out / "model")
+
+    @cached_property
+    def model(self) -> Seq2Seq:
+        return Seq2Seq.load(self.folder, engine=self.settings.engine)
+
+    @cached_property
+    def _timing(self) -> tuple[Snapshot, torch.Tensor]:
+        settings = self.settings
+        folder = self.out / f"timing-{self.shape}.store"
+        return timing_store(folder, self.model, self.source, settings.entries, self.build, self.progress)
+
+    @property
+    def shape(self) -> str:
+        return f"{self.model.width}-{self.settings.entries}-{self.settings.key_type}"
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._timing[0]
+
+    @property
+    def queries(self) -> torch.Tensor:
+        return self._timing[1]
+
+    @cached_property
+    def retriever(self) -> RealQueries:
+        return RealQueries(self.snapshot, self.queries)
+
+    @cached_property
+    def translator(self) -> Translator:
+        """The store with its own model; asked for alone, that may be given, as it may have moved."""
+        return Translator(self.source.folder, model=self.given if self._is_own_alone else None)
+
+    @property
+    def _is_own_alone(self) -> bool:
+        return self.settings.tables == ("own",)
 
     def about(self) -> dict[str, Any]:
-        index = self.snapshot.manifest.index or {}
+        if self._is_own_alone:
+            model, snapshot = self.translator.model, self.source
+        else:
+            model, snapshot = self.model, self.snapshot
+        index = snapshot.manifest.index or {}
         return {
             "settings": {**asdict(self.settings), "text": self.settings.text.name if self.settings.text else None},
             "threads": torch.get_num_threads(),
             "machine": platform.machine(),
             "python": platform.python_version(),
             "torch": torch.__version__,
-            "engine": self.model.engine,
-            "model": {"width": self.model.width, "vocabulary": self.model.vocabulary_size},
+            "engine": model.engine,
+            "model": {"width": model.width, "vocabulary": model.vocabulary_size},
             "store": {
-                **describe_store(self.snapshot),
+                **describe_store(snapshot),
                 "index": index.get("factory"),
                 "num_probes": index.get("num_probes"),
                 "reranked": index.get("reranked"),
@@ -245,9 +286,7 @@ class _Bench:
     def own(self) -> dict[str, Any]:
         """The store's own model on real text."""
         assert self.settings.text is not None
-        return own_text(
-            self.source.folder, self.settings.text, self.settings.batches, self.settings.rounds, self.progress
-        )
+        return own_text(self.translator, self.settings.text, self.settings.batches, self.settings.rounds, self.progress)
 
     def living(self) -> dict[str, Any]:
         """One search of a memory that has changed since it was indexed, and of the same memory compacted."""

@@ -35,7 +35,10 @@ def bench(
         Path, typer.Option("--out", "-o", help="Folder for the model and store that are made for it, and the results.")
     ] = Path("bench-output"),
     model: Annotated[
-        Path | None, typer.Option("--model", help="Time this folder's model, not a random one of opus-mt's size.")
+        Path | None,
+        typer.Option(
+            "--model", help="Time this folder's model, not a random one of opus-mt's size; own: STORE's."
+        ),
     ] = None,
     entries: Annotated[
         int, typer.Option("--entries", min=1000, help="Entries of the timing store, made of the store's states.")
