@@ -117,6 +117,7 @@ class Adapter:
         gate_description = None
         if self.settings.gate:
             method = methods[best]
+            self._decoded, self._total = 0, len(judge)
             trial = adaptive if method is network else self.run_trials(dev, judge, [(method, losses[best])])[0]
             gate = train_gate(train_part, select_part, self.retriever.snapshot, method, self._training_settings())
             chooser = GateChooser(self.model, self.retriever, method, self.settings.decoding, self.progress)
