@@ -11,7 +11,7 @@ from nearmt.bench import BenchSettings, run_bench
 from nearmt.bench.materials import NUM_QUERIES, timing_states
 from nearmt.bench.memory import watched
 from nearmt.bench.report import as_markdown, growth_chart, tables
-from nearmt.bench.run import TABLES
+from nearmt.bench.settings import TABLES
 from nearmt.bench.timing import Stopwatch, interleaved
 from nearmt.cli.options import numbers_of
 from nearmt.errors import SettingError, StoreMismatchError

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nearmt.errors import SettingError
 from nearmt.mixture import (
+    MixtureWeights,
     Uniform,
     Vanilla,
     distinct_counts,
@@ -198,3 +199,17 @@ def test_settings_that_make_no_sense_are_refused():
     for make in (lambda: Vanilla(0, 1, 0.5), lambda: Vanilla(1, 0, 0.5), lambda: Vanilla(1, 1, 1.5)):
         with pytest.raises(SettingError):
             make()
+
+
+def test_only_the_rows_that_are_named_are_mixed():
+    torch.manual_seed(3)
+    log_probs = torch.randn(7, VOCABULARY).log_softmax(dim=1)
+    rows = torch.tensor([5, 0, 2])
+    token_ids = torch.randint(0, VOCABULARY, (3, 6))
+    shares = torch.rand(3, 7).softmax(dim=1)
+    weights = MixtureWeights(shares[:, 0], shares[:, 1:], (0, 6), torch.stack((shares[:, 0], 1 - shares[:, 0]), dim=1))
+    alone = mix(log_probs[rows].clone(), weights, token_ids)
+    mixed = mix(log_probs.clone(), weights, token_ids, rows)
+    torch.testing.assert_close(mixed[rows], alone)
+    others = torch.tensor([1, 3, 4, 6])
+    assert torch.equal(mixed[others], log_probs[others])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,13 @@ class DecodingSettings:
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise SettingError(f"the batch size must be at least 1, not {self.batch_size}")
+
+
+class Asked(NamedTuple):
+    """The rows of a step that the memory is asked for, and what is known of them."""
+
+    rows: torch.Tensor  # (n,) by number
+    top_probabilities: torch.Tensor  # (n, 8)
 
 
 class Decoder:
@@ -107,7 +114,7 @@ class Decoder:
             if self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
                 without = [excluded[i] for i in sentences.tolist()] if excluded is not None else None
                 asked = self._worth_asking(output.states, log_probs, last_asked, trails)
-                on_asked(len(log_probs) if asked is None else len(asked), len(log_probs))
+                on_asked(len(log_probs) if asked is None else len(asked.rows), len(log_probs))
                 log_probs = self._mixed(log_probs, output.states, without, asked, last_asked, trails)
             return rules.apply(prefixes, log_probs, is_last)
 
@@ -122,51 +129,60 @@ class Decoder:
 
     def _worth_asking(
         self, states: torch.Tensor, log_probs: torch.Tensor, last_asked: LastAsked, trails: Trails
-    ) -> torch.Tensor | None:
-        """The rows to search for, by number; None is all of them. The others' trails are told what is foretold."""
+    ) -> Asked | None:
+        """The rows to search for; None is all of them. The others' trails are told what is foretold."""
         if self.gate is None:
             return None
-        foretold = self.gate.foretell(last_asked.glance(states, log_probs))
+        glance = last_asked.glance(states, log_probs)
+        foretold = self.gate.foretell(glance)
         left_out = (~foretold.is_worth_it).nonzero().flatten()
-        trails.add(left_out, foretold.squared_distances[left_out], torch.ones(len(left_out), dtype=torch.bool))
-        return foretold.is_worth_it.nonzero().flatten()
+        trails.add(foretold.squared_distances[left_out], torch.ones(len(left_out), dtype=torch.bool), left_out)
+        rows = foretold.is_worth_it.nonzero().flatten()
+        return Asked(rows, glance.top_probabilities[rows])
 
     def _mixed(
         self,
         log_probs: torch.Tensor,
         states: torch.Tensor,
         excluded: Sequence[np.ndarray | None] | None,
-        asked: torch.Tensor | None,
+        asked: Asked | None,
         last_asked: LastAsked,
         trails: Trails,
     ) -> torch.Tensor:
+        """With the votes of the memory where it is asked; `log_probs` is overwritten."""
         if asked is None:
-            return self._mixed_rows(log_probs, states, excluded, partial(trails.note, torch.arange(len(log_probs))))[0]
-        if len(asked):
-            without = [excluded[i] for i in asked.tolist()] if excluded is not None else None
-            rows = asked.to(log_probs.device)
-            mixed, neighbors = self._mixed_rows(log_probs[rows], states[rows], without, partial(trails.note, asked))
-            log_probs[rows] = mixed
-            last_asked.note(asked, neighbors.squared_distances[:, 0])
-        return log_probs
+            neighbors = self._search(states, excluded)
+            return self._weighed(log_probs, states, neighbors, trails.note(neighbors))
+        if not len(asked.rows):
+            return log_probs
+        without = [excluded[i] for i in asked.rows.tolist()] if excluded is not None else None
+        states = states[asked.rows.to(states.device)]
+        neighbors = self._search(states, without)
+        last_asked.note(asked.rows, neighbors.squared_distances[:, 0])
+        return self._weighed(log_probs, states, neighbors, trails.note(neighbors, asked.rows), asked)
 
-    def _mixed_rows(
+    def _search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
+        assert self.method is not None
+        assert self.retriever is not None
+        return self.retriever.search(states, self.method.max_k, excluded)
+
+    def _weighed(
         self,
         log_probs: torch.Tensor,
         states: torch.Tensor,
-        excluded: Sequence[np.ndarray | None] | None,
-        trails_with: Callable[[Neighbors], Trail],
-    ) -> tuple[torch.Tensor, Neighbors]:
-        """Search and mix; `trails_with` tells the rows' trails once their neighbours are known."""
+        neighbors: Neighbors,
+        trails: Trail,
+        asked: Asked | None = None,
+    ) -> torch.Tensor:
+        """Mix in the neighbours of all rows, or of those that were asked for."""
         assert self.method is not None
         assert self.retriever is not None
-        neighbors = self.retriever.search(states, self.method.max_k, excluded)
-        trails = trails_with(neighbors)
-        retrieved = Retrieved.at(states, log_probs, neighbors, self.retriever, trails)
-        weights = self.method.weigh(retrieved)
+        device = log_probs.device
+        rows, top = (asked.rows.to(device), asked.top_probabilities) if asked is not None else (None, None)
+        weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever, trails, rows, top))
         token_ids = neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
         # Searching and weighing are done on the processor, wherever the model is.
-        return mix(log_probs, weights.to(log_probs.device), token_ids.to(log_probs.device)), neighbors
+        return mix(log_probs, weights.to(device), token_ids.to(device), rows)
 
     def texts(self, hypotheses: Sequence[list[Hypothesis]]) -> list[str]:
         """The best hypothesis of each sentence as plain text."""

@@ -63,7 +63,10 @@ class Guard:
 
     def applied(self, weights: MixtureWeights, trails: Trail) -> MixtureWeights:
         """The same weights, the retrieved part of each row smaller by its caution."""
-        kept = (-self.caution(trails)).exp()  # (rows,)
+        caution = self.caution(trails)
+        if not caution.any():
+            return weights
+        kept = (-caution).exp()  # (rows,)
         scale = kept / (weights.nmt_share + (1 - weights.nmt_share) * kept)
         scale = torch.where(kept < 1, scale, 1.0)  # without caution nothing changes, to the bit
         nmt_share = torch.where(kept < 1, 1 - (1 - weights.nmt_share) * scale, weights.nmt_share)
@@ -77,21 +80,24 @@ class Trails:
 
     def __init__(self, scale: float) -> None:
         self._scale = scale
-        self._sum, self._count = torch.zeros(0), torch.zeros(0)
+        self._sums = torch.zeros(2, 0)  # of log(1 + scale · d_1), and of tokens
 
     def follow(self, parents: torch.Tensor) -> None:
         """The next step: each row goes on from the row that `parents` names."""
-        if not len(self._sum):
-            self._sum, self._count = torch.zeros(len(parents)), torch.zeros(len(parents))
-        self._sum, self._count = self._sum[parents], self._count[parents]
+        if not self._sums.shape[1]:
+            self._sums = torch.zeros(2, len(parents))
+        self._sums = self._sums[:, parents]
 
-    def note(self, rows: torch.Tensor, neighbors: Neighbors) -> Trail:
-        """These rows, by number, were searched just now; what their trails are with it."""
-        self.add(rows, neighbors.squared_distances[:, 0], neighbors.found[:, 0])
-        length = self._count[rows]
-        return Trail(self._sum[rows] / length.clamp_min(1), length.long())
+    def note(self, neighbors: Neighbors, rows: torch.Tensor | None = None) -> Trail:
+        """These rows, by number, or all of them were searched just now; what their trails are with it."""
+        self.add(neighbors.squared_distances[:, 0], neighbors.found[:, 0], rows)
+        total, length = self._sums if rows is None else self._sums[:, rows]
+        return Trail(total / length.clamp_min(1), length.long())
 
-    def add(self, rows: torch.Tensor, squared_distances: torch.Tensor, found: torch.Tensor) -> None:
+    def add(self, squared_distances: torch.Tensor, found: torch.Tensor, rows: torch.Tensor | None = None) -> None:
         """So far were these rows just now, or were said to be without a search."""
-        self._sum[rows] += log_distances(squared_distances, found, self._scale)
-        self._count[rows] += found.float()
+        added = torch.stack((log_distances(squared_distances, found, self._scale), found.float()))
+        if rows is None:
+            self._sums += added
+        else:
+            self._sums[:, rows] += added

@@ -81,11 +81,11 @@ def kernel(neighbors: Neighbors, temperature: float) -> torch.Tensor:
 
 
 @lru_cache(maxsize=64)
-def _places(sizes: tuple[int, ...], max_k: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where each number of neighbours ends, and which of the numbers is the first that takes in each neighbour."""
+def _within(sizes: tuple[int, ...], max_k: int, device: torch.device) -> torch.Tensor:
+    """(K, |sizes| - 1): 1 where a neighbour is among so many nearest ones, 0 elsewhere."""
     with torch.inference_mode(False):  # kept, so it must serve training too
-        ends = torch.tensor([k - 1 for k in sizes if k > 0], device=device)
-        return ends, torch.bucketize(torch.arange(max_k, device=device), ends)
+        counts = torch.tensor([k for k in sizes if k > 0], device=device)
+        return (torch.arange(max_k, device=device).unsqueeze(1) < counts).float()
 
 
 def weights_from_sizes(
@@ -96,18 +96,16 @@ def weights_from_sizes(
     `sizes` begins with 0, the model alone. A row that found nothing is the model's alone.
     """
     e = kernel(neighbors, temperature)
-    z = e.cumsum(dim=1)  # (rows, K): Z_k at column k-1
-    ends, first_size = _places(sizes, e.shape[1], e.device)
-    share_by_size = size_probabilities[:, 1:] / z[:, ends].clamp_min(torch.finfo(e.dtype).tiny)
-    # Column j of `tail` is the sum over the sizes from the j-th on: what a neighbour inside all of those gets.
-    tail = share_by_size.flip(1).cumsum(1).flip(1)
-    any_found = neighbors.found[:, 0]
-    weights = torch.where(any_found.unsqueeze(1), e * tail[:, first_size], 0.0)
-    alone = torch.zeros_like(size_probabilities)
-    alone[:, 0] = 1.0
-    size_probabilities = torch.where(any_found.unsqueeze(1), size_probabilities, alone)
-    nmt_share = size_probabilities[:, 0]
-    return MixtureWeights(nmt_share, weights, sizes, size_probabilities)
+    within = _within(sizes, e.shape[1], e.device)
+    share_by_size = size_probabilities[:, 1:] / (e @ within).clamp_min(torch.finfo(e.dtype).tiny)
+    weights = e * (share_by_size @ within.T)
+    any_found = neighbors.found[:, :1]
+    if not any_found.all():
+        weights = torch.where(any_found, weights, 0.0)
+        alone = torch.zeros_like(size_probabilities)
+        alone[:, 0] = 1.0
+        size_probabilities = torch.where(any_found, size_probabilities, alone)
+    return MixtureWeights(size_probabilities[:, 0], weights, sizes, size_probabilities)
 
 
 def size_likelihoods(
@@ -115,10 +113,9 @@ def size_likelihoods(
 ) -> torch.Tensor:
     """p_kNN,k(gold) for every k > 0 of `sizes`; (rows, |sizes| - 1). 0 where nothing was found."""
     e = kernel(neighbors, temperature)
-    z = e.cumsum(dim=1)
-    hits = (e * (neighbors.token_ids == gold.unsqueeze(1))).cumsum(dim=1)
-    ends, _ = _places(sizes, e.shape[1], e.device)
-    return hits[:, ends] / z[:, ends].clamp_min(torch.finfo(e.dtype).tiny)
+    within = _within(sizes, e.shape[1], e.device)
+    hits = e * (neighbors.token_ids == gold.unsqueeze(1))
+    return (hits @ within) / (e @ within).clamp_min(torch.finfo(e.dtype).tiny)
 
 
 @dataclass(frozen=True)
@@ -164,15 +161,22 @@ class Uniform:
         return weights_from_sizes(retrieved.neighbors.nearest(self.max_k), shares, sizes, self.temperature)
 
 
-def mix(log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor) -> torch.Tensor:
+def mix(
+    log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor, rows: torch.Tensor | None = None
+) -> torch.Tensor:
     """The mixed log-probabilities; (rows, vocabulary). `log_probs` is the model's own and is overwritten.
 
-    Done in the log domain, so that a share of 0 leaves the model's numbers as they are, to the bit.
+    Done in the log domain, so that a share of 0 leaves the model's numbers as they are, to the bit. Weights and tokens
+    may be those of some rows only, which `rows` names; the others stay as they are.
     """
     log_share = weights.nmt_share.clamp_min(_SMALLEST_SHARE).log().unsqueeze(1)
     same = (token_ids.unsqueeze(2) == token_ids.unsqueeze(1)).to(log_probs.dtype)  # (rows, K, K)
     # Each slot gets the whole weight of its token, so equal tokens write equal numbers and order cannot matter.
-    per_token = (same @ weights.neighbor_weights.unsqueeze(2)).squeeze(2)
-    log_probs += log_share
-    voted = torch.logaddexp(log_probs.gather(1, token_ids), per_token.log())
-    return log_probs.scatter_(1, token_ids, voted)
+    votes = (same @ weights.neighbor_weights.unsqueeze(2)).squeeze(2).log()
+    if rows is None:
+        log_probs += log_share
+        return log_probs.scatter_(1, token_ids, torch.logaddexp(log_probs.gather(1, token_ids), votes))
+    log_probs += log_probs.new_zeros(len(log_probs), 1).index_copy_(0, rows, log_share)
+    places = (rows.unsqueeze(1), token_ids)
+    log_probs[places] = torch.logaddexp(log_probs[places], votes)
+    return log_probs

@@ -35,6 +35,8 @@ class Neighbors:
 
     def nearest(self, k: int) -> "Neighbors":
         """The same rows with at most `k` neighbours."""
+        if k >= self.max_k:
+            return self
         return Neighbors(self.squared_distances[:, :k], self.token_ids[:, :k], self.entry_ids[:, :k], self.found[:, :k])
 
     def rows(self, rows: torch.Tensor | slice) -> "Neighbors":
@@ -183,20 +185,31 @@ class Retrieved:
         neighbors: Neighbors,
         columns: EntryColumns,
         trails: Trail | None = None,
+        rows: torch.Tensor | None = None,
+        top: torch.Tensor | None = None,
     ) -> "Retrieved":
         """From the model's states, (rows, width), and its own log-probabilities, (rows, vocabulary), on any device.
 
         `trails` tells how far each row's sentence has been so far; without it the rows are one sentence, in order.
+        `rows` says which rows of the log-probabilities are meant, if not all, and `top` their highest probabilities,
+        if they are known.
         """
+
+        def own(token_ids: torch.Tensor) -> torch.Tensor:
+            return log_probs.gather(1, token_ids) if rows is None else log_probs[rows.unsqueeze(1), token_ids]
+
+        def highest() -> torch.Tensor:
+            return top if top is not None else top_probabilities(log_probs if rows is None else log_probs[rows])
+
         return cls(
             neighbors,
             _states=lambda: states.detach().to("cpu", torch.float32),
             _keys=lambda: columns.keys_of(neighbors.entry_ids),
             _stored_probabilities=lambda: columns.probabilities_of(neighbors.entry_ids),
             _neighbor_probabilities=lambda: (
-                log_probs.gather(1, neighbors.token_ids.to(log_probs.device)).exp().to("cpu", torch.float32)
+                own(neighbors.token_ids.to(log_probs.device)).exp().to("cpu", torch.float32)
             ),
-            _top_probabilities=lambda: top_probabilities(log_probs).to("cpu", torch.float32),
+            _top_probabilities=lambda: highest().to("cpu", torch.float32),
             _trails=None if trails is None else lambda scale: trails,
         )
 

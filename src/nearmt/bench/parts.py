@@ -1,7 +1,7 @@
 """Where the time of adaptive decoding goes."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,8 +11,8 @@ import torch
 from nearmt.bench.systems import decoding
 from nearmt.bench.timing import Stopwatch
 from nearmt.decoder import Decoder
-from nearmt.mixture import Method, mix
-from nearmt.neighbors import Neighbors, Retrieved, Trail
+from nearmt.mixture import Method
+from nearmt.neighbors import Neighbors
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
 
@@ -74,27 +74,8 @@ class _TimedDecoder(Decoder):
         super().__init__(model, retriever, method, decoding(beam, length, batch))
         self._watch = watch
 
-    def _mixed_rows(
-        self,
-        log_probs: torch.Tensor,
-        states: torch.Tensor,
-        excluded: Sequence[np.ndarray | None] | None,
-        trails_with: Callable[[Neighbors], Trail],
-    ) -> tuple[torch.Tensor, Neighbors]:
-        assert self.method is not None
-        assert self.retriever is not None
-        neighbors = self._watch.timed("search", self.retriever.search)(states, self.method.max_k, excluded)
-        return self._watch.timed("mixture", self._weighed)(log_probs, states, neighbors, trails_with), neighbors
+    def _search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
+        return self._watch.timed("search", super()._search)(states, excluded)
 
-    def _weighed(
-        self,
-        log_probs: torch.Tensor,
-        states: torch.Tensor,
-        neighbors: Neighbors,
-        trails_with: Callable[[Neighbors], Trail],
-    ) -> torch.Tensor:
-        assert self.method is not None
-        assert self.retriever is not None
-        trails = trails_with(neighbors)
-        weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever, trails))
-        return mix(log_probs, weights, neighbors.token_ids[:, : weights.neighbor_weights.shape[1]])
+    def _weighed(self, *args: Any) -> torch.Tensor:
+        return self._watch.timed("mixture", super()._weighed)(*args)

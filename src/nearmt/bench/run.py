@@ -3,7 +3,7 @@
 import json
 import platform
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from nearmt.bench.own import own_text
 from nearmt.bench.parts import parts_of
 from nearmt.bench.scale import scale
 from nearmt.bench.search import growth, search_by_k
+from nearmt.bench.settings import BenchSettings
 from nearmt.bench.systems import (
     RealQueries,
     Run,
@@ -34,7 +35,7 @@ from nearmt.bench.systems import (
 )
 from nearmt.bench.timing import Timing, interleaved
 from nearmt.builder import BuildSettings
-from nearmt.errors import SettingError
+from nearmt.guard import STAGES, Guard
 from nearmt.metak import MetaK
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.progress import Progress, silent
@@ -43,40 +44,7 @@ from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Snapshot, build_lock, replace_file
 from nearmt.translator import Translator, open_finished
 
-TABLES = ("methods", "engines", "original", "parts", "building", "search", "growth", "living", "scale", "own")
-
-
-@dataclass(frozen=True)
-class BenchSettings:
-    """What is measured. The defaults are those of the published table."""
-
-    entries: int = 4_000_000
-    batches: tuple[int, ...] = (1, 16, 32, 64)
-    k: tuple[int, ...] = (8, 16, 32)
-    beam: int = 4
-    source_length: int = 25
-    output_length: int = 30
-    rounds: int = 5
-    tables: tuple[str, ...] = TABLES[:-1]
-    index: str | None = None
-    num_probes: int = BuildSettings.num_probes
-    reranked: int = BuildSettings.reranked
-    memory: int | None = None  # bytes that the index may take; a larger one stays on disk
-    key_type: str = "float16"
-    engine: str = "auto"
-    text: Path | None = None  # sentences for the table `own`
-
-    def __post_init__(self) -> None:
-        unknown = set(self.tables) - set(TABLES)
-        if unknown:
-            raise SettingError(f"unknown table {', '.join(sorted(unknown))}: choose from {', '.join(TABLES)}")
-        if "own" in self.tables and self.text is None:
-            raise SettingError("the table own wants --text: a file with a sentence a line")
-        for name in ("entries", "beam", "source_length", "output_length", "rounds"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be at least 1")
-        if not self.batches or not self.k or min(*self.batches, *self.k) < 1:
-            raise SettingError("batch sizes and k must be numbers above 0")
+_GUARD = Guard(1.0, (9.0,) * len(STAGES), (10.0,) * len(STAGES), 4.0)
 
 
 def run_bench(
@@ -176,9 +144,9 @@ class _Bench:
             return Vanilla(k, 10.0, 0.5)
         if name == "uniform":
             return Uniform(k, 10.0)
-        if name == "robust":
-            return Robust(k).eval()
-        return MetaK(k, 10.0).eval()
+        network = Robust(k) if name == "robust" else MetaK(k, 10.0)
+        network.guard = _GUARD  # as a trained one has it
+        return network.eval()
 
     def _ours(self, method: Method | None) -> Run:
         return ours(self.model, self.retriever, method, self.settings.beam, self.settings.output_length)
@@ -251,7 +219,7 @@ class _Bench:
                 batch, self.settings.source_length, self.model.vocabulary_size, self.model.eos_token_ids[0]
             )
             found[str(batch)] = parts_of(
-                self.model, self.retriever, MetaK(k, 10.0).eval(), sources, self.settings.beam,
+                self.model, self.retriever, self._method("adaptive", k), sources, self.settings.beam,
                 self.settings.output_length, self.settings.rounds,
             )  # fmt: skip
             self.progress("parts", len(found), len(self.settings.batches))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from nearmt.beam import BeamSettings
-from nearmt.decoder import Decoder, DecodingSettings
+from nearmt.decoder import Asked, Decoder, DecodingSettings
 from nearmt.index import build_index
 from nearmt.metak import MetaK
 from nearmt.mixture import Method, neighbor_counts
@@ -20,14 +20,21 @@ from nearmt.store import Snapshot
 
 Run = Callable[[list[list[int]]], object]
 ORIGINAL_INDEX, ORIGINAL_PROBES = "IVF4096,PQ64", 32
+_WARMING_ROWS, _WARMING_K = 256, 32
 
 
 class RealQueries(Retriever):
-    """Asks with real states instead of a random model's, which lie where no memory is."""
+    """Asks with real states instead of a random model's, which lie where no memory is.
+
+    All of them are asked once before anything is timed: what is measured is a process that has been at work for a
+    while, not the first reading of the keys from the disk.
+    """
 
     def __init__(self, snapshot: Snapshot, queries: torch.Tensor, **options: Any) -> None:
         super().__init__(snapshot, **options)
         self._queries, self._at = queries, 0
+        for piece in torch.split(queries, _WARMING_ROWS):
+            super().search(piece, min(_WARMING_K, len(snapshot)))
 
     def search(self, states: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None = None) -> Neighbors:
         rows = torch.arange(self._at, self._at + len(states)) % len(self._queries)
@@ -38,17 +45,16 @@ class RealQueries(Retriever):
 class OriginalDecoder(Decoder):
     """The mixture as the paper's code makes it: a distribution over the whole vocabulary for every neighbour count."""
 
-    def _mixed_rows(
+    def _weighed(
         self,
         log_probs: torch.Tensor,
         states: torch.Tensor,
-        excluded: Sequence[np.ndarray | None] | None,
-        trails_with: Callable[[Neighbors], Trail],
-    ) -> tuple[torch.Tensor, Neighbors]:
-        assert self.retriever is not None
+        neighbors: Neighbors,
+        trails: Trail,
+        asked: Asked | None = None,
+    ) -> torch.Tensor:
         method = self.method
         assert isinstance(method, MetaK)
-        neighbors = self.retriever.search(states, method.max_k, excluded)
         sizes = neighbor_counts(method.max_k)[1:]
         shares = method(method.inputs(neighbors)).exp()  # (rows, |S|)
         near = torch.stack([torch.arange(method.max_k) < size for size in sizes])  # (|S|, K)
@@ -56,7 +62,8 @@ class OriginalDecoder(Decoder):
         votes = (scores.softmax(dim=2) * shares[:, 1:, None]).sum(dim=1)  # (rows, K)
         spread = torch.zeros(*votes.shape, log_probs.shape[1])  # (rows, K, vocabulary)
         spread.scatter_(2, neighbors.token_ids.unsqueeze(2), votes.unsqueeze(2))
-        return (shares[:, :1] * log_probs.exp() + spread.sum(dim=1)).log(), neighbors
+        mixed: torch.Tensor = shares[:, :1] * log_probs.exp() + spread.sum(dim=1)
+        return mixed.log()
 
 
 def decoding(beam: int, length: int, batch: int) -> DecodingSettings:

@@ -36,9 +36,7 @@ def bench(
     ] = Path("bench-output"),
     model: Annotated[
         Path | None,
-        typer.Option(
-            "--model", help="Time this folder's model, not a random one of opus-mt's size; own: STORE's."
-        ),
+        typer.Option("--model", help="Time this folder's model, not a random one of opus-mt's size; own: STORE's."),
     ] = None,
     entries: Annotated[
         int, typer.Option("--entries", min=1000, help="Entries of the timing store, made of the store's states.")
