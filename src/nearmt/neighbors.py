@@ -89,12 +89,15 @@ def _nearest_first(
     entry_ids = entry_ids.gather(1, places)
     if not are_found:
         found = entry_ids >= 0
-        nearest = torch.where(found[:, :1], repeat_last(nearest, found), 0.0)
+        if not found.all():
+            nearest = torch.where(found[:, :1], repeat_last(nearest, found), 0.0)
     return nearest, places, entry_ids
 
 
 def repeat_last(values: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     """The values of found slots, the last of them repeated where nothing was found; (rows, K)."""
+    if found.all():
+        return values
     last = found.sum(dim=1, keepdim=True).sub(1).clamp_min(0)
     return torch.where(found, values, values.gather(1, last))
 

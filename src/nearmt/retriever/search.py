@@ -22,7 +22,7 @@ PROBES = 32  # inverted lists looked through for each row
 RERANKED = 96  # candidates whose distances are measured on the stored keys
 _ROUNDING = 1e-3  # of a distance and a norm: how far sums in float32 may be off, with much to spare
 _GATHERED_NUMBERS = 1 << 20  # keys are fetched a few rows at a time, so that they stay in the processor's cache
-_TAKEN_IN = 256  # new entries are taken into the index by so many; up to twice as many are compared one by one
+_TAKEN_IN = 64  # new entries are taken into the index by so many; up to twice as many are compared one by one
 _MOSTLY_ALLOWED = 0.5  # from here on it is cheaper to search without a selection and to drop what is not allowed
 
 
@@ -44,11 +44,17 @@ class Retriever:
         self._measured = measured(self.index, snapshot) if is_measured else None
         self._num_indexed = self.index.num_entries
         self._new_keys = torch.from_numpy(snapshot.float_keys(slice(self._num_indexed, None)))
-        self._new_norms = self._new_keys.square().sum(dim=1)
         self._values = torch.from_numpy(snapshot.values)
-        self._allowed: Allowed | None = None
-        if snapshot.has_removals:
-            self._allowed = Allowed(snapshot.entry_mask(snapshot.live_sentences))
+        is_alive = snapshot.entry_mask(snapshot.live_sentences) if snapshot.has_removals else None
+        self._allow(Allowed(is_alive) if is_alive is not None else None)
+
+    def _allow(self, allowed: Allowed | None) -> None:
+        """Search among these entries only; new ones that are not among them lie infinitely far away."""
+        self._allowed = allowed
+        self._is_allowed = torch.from_numpy(allowed.mask) if allowed is not None else None
+        self._new_norms = self._new_keys.square().sum(dim=1)
+        if self._is_allowed is not None:
+            self._new_norms[~self._is_allowed[self._num_indexed :]] = torch.inf
 
     def _take_in(self) -> None:
         """Bring the index near to the snapshot's end, to a place that depends on the snapshot alone."""
@@ -63,7 +69,7 @@ class Retriever:
             return self
         narrower = copy.copy(self)
         mask = self.snapshot.entry_mask(wanted.sentences(self.snapshot))
-        narrower._allowed = Allowed(mask, wanted.origin_hashes(self.snapshot))
+        narrower._allow(Allowed(mask, wanted.origin_hashes(self.snapshot)))
         return narrower
 
     def following(self, snapshot: Snapshot) -> "Retriever":
@@ -98,7 +104,8 @@ class Retriever:
         distances, entry_ids = self._indexed(queries, k, excluded)
         if len(self._new_keys):
             new_distances, new_ids = self._new(queries, k, excluded, _reach(distances, entry_ids, k))
-            distances, entry_ids = torch.hstack([distances, new_distances]), torch.hstack([entry_ids, new_ids])
+            if new_ids.shape[1]:
+                distances, entry_ids = torch.hstack([distances, new_distances]), torch.hstack([entry_ids, new_ids])
         return Neighbors.sorted_entries(distances, entry_ids, self._values, k)
 
     def _indexed(
@@ -165,9 +172,7 @@ class Retriever:
         self, queries: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None, reach: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The nearest of the entries that are not in the index, as far as they can count: within each row's reach."""
-        near = self._new_norms - 2 * (queries @ self._new_keys.T)
-        if self._allowed is not None:
-            near[:, torch.from_numpy(~self._allowed.mask[self._num_indexed :])] = torch.inf
+        near = torch.addmm(self._new_norms, queries, self._new_keys.T, alpha=-2)
         count = len(self._new_keys)
         if excluded is None:
             norms = queries.square().sum(dim=1)
@@ -193,8 +198,8 @@ class Retriever:
         return out
 
     def _only_allowed(self, entry_ids: torch.Tensor) -> torch.Tensor:
-        assert self._allowed is not None
-        is_allowed = torch.from_numpy(self._allowed.mask)[entry_ids.clamp(0, len(self._allowed) - 1)]
+        assert self._is_allowed is not None
+        is_allowed = self._is_allowed[entry_ids.clamp(0, len(self._is_allowed) - 1)]
         return entry_ids.masked_fill(~is_allowed, -1)
 
     def _without(self, entry_ids: torch.Tensor, excluded: Sequence[np.ndarray | None]) -> torch.Tensor:
