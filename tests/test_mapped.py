@@ -59,7 +59,7 @@ def test_what_is_not_allowed_is_not_found(mapped):
     for share in (0.9, 0.05):  # dropped afterwards, and inside the search
         mask = np.random.default_rng(1).random(ENTRIES) < share
         narrower = Retriever(mapped, retriever.index)
-        narrower._allowed = Allowed(mask)
+        narrower._allow(Allowed(mask))
         found = narrower.search(states, 8)
         assert mask[found.entry_ids[found.found].numpy()].all()
         assert found.found.all()
