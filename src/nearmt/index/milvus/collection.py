@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nearmt.errors import IndexUnavailableError, NearMTError, StoreError
-from nearmt.index.milvus.choice import MilvusChoice
+from nearmt.index.milvus.choice import MilvusChoice, is_lite
 from nearmt.index.milvus.connection import Connection
 from nearmt.index.milvus.tags import origin_tags
 from nearmt.store import Manifest, Snapshot
@@ -24,6 +24,8 @@ _WRITTEN_BYTES = 8 << 20  # of keys in one request
 _WRITTEN_ROWS = 4096
 _POLL_SECONDS = 0.2
 _UNCHANGED_SECONDS = 1800.0  # an index that grows no more for so long is given up
+_LOADING_SECONDS = 60.0  # to wait at most until an index that is made is used
+_FEWEST_INDEXED = 1024  # smaller segments get no index
 _LONG_SECONDS = 120.0  # for one try of what takes long with many entries
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ def make_collection(
             _patiently(connection, "flush", name)
             _wait_until(lambda: _num_indexed(connection, name), total, "indexed entries")
         _wait_until(lambda: _count(connection, name), total, "entries")
+        _wait_for_loaded_index(connection, name)
     return {
         "kind": "milvus", "factory": str(choice), "uri": uri, "collection": name, "num_probes": num_probes,
         "num_entries": total, "num_units": len(snapshot.units), "num_at_making": total, "files": {},
@@ -164,6 +167,23 @@ def _patiently(connection: Connection, what: str, *args: Any) -> None:
 def _num_indexed(connection: Connection, name: str) -> int:
     found = connection.call("describe_index", name, "key")
     return int(found["indexed_rows"]) if found.get("state") == "Finished" else -1
+
+
+def _wait_for_loaded_index(connection: Connection, name: str) -> None:
+    """Until a server searches by the index that it has made, and no longer by a makeshift one of its own.
+
+    Without it, what the index finds would be measured too early. It is a courtesy: a small segment gets no index, and
+    not every Milvus tells.
+    """
+    until = time.monotonic() + _LOADING_SECONDS
+    while not is_lite(connection.uri) and time.monotonic() < until:
+        try:
+            segments = connection.call("list_loaded_segments", name)
+        except IndexUnavailableError:
+            return
+        if all(segment.index_name or segment.num_rows < _FEWEST_INDEXED for segment in segments):
+            return
+        time.sleep(_POLL_SECONDS)
 
 
 def _count(connection: Connection, name: str) -> int:
