@@ -44,6 +44,8 @@ def test_every_table_is_measured_and_written(measured):
     assert {"encoder", "decoder", "projection", "search", "mixture"} < set(parts)
     assert all(seconds > 0 for seconds in parts.values())
     assert content["about"]["store"]["entries"] == 40_000
+    assert 0.5 < content["tables"]["recall"]["mass"] <= 1
+    assert content["tables"]["recall"]["num_queries"] == 512
     assert all(told["median"] > 0 and told["entries"] == 256 * 5 for told in content["tables"]["building"].values())
     assert json.loads((out / "bench.json").read_text())["tables"].keys() == content["tables"].keys()
     text = as_markdown(content)

@@ -1,6 +1,6 @@
 """The measured numbers as tables for people."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nearmt.report import LineChart, Table
@@ -12,6 +12,7 @@ _TITLES = {
     "parts": "Where the time of adaptive goes, milliseconds a batch",
     "building": "Building: entries force-decoded a second",
     "search": "One search, milliseconds",
+    "recall": "What a search finds of the nearest of states that are not stored",
     "growth": "One search of 64 rows as the memory grows",
     "scale": "A large memory",
     "own": "The store with its own model on real text, milliseconds a sentence (× base a token)",
@@ -23,23 +24,7 @@ def tables(content: Mapping[str, Any]) -> list[tuple[str, Table]]:
     """A heading and a table for everything that was measured."""
     made = [("What was measured with", _about(content["about"]))]
     for name, found in content["tables"].items():
-        if name in ("methods", "engines", "original"):
-            table = _by_batch(found)
-        elif name == "parts":
-            table = _parts(found)
-        elif name == "search":
-            table = _search(found)
-        elif name == "living":
-            table = _living(found)
-        elif name == "building":
-            table = _building(found)
-        elif name == "own":
-            table = _own(found)
-        elif name == "scale":
-            table = _scale(found)
-        else:
-            table = _growth(found)
-        made.append((_TITLES[name], table))
+        made.append((_TITLES[name], _MADE_BY[name](found)))
     return made
 
 
@@ -163,7 +148,28 @@ def _own(found: Mapping[str, Any]) -> Table:
     return Table(("", *(f"batch {batch}" for batch in batches), "rows searched"), tuple(rows))
 
 
+def _recall(found: Mapping[str, Any]) -> Table:
+    nearest = f"of the {found['k']} nearest"
+    row = (f"{found['num_queries']:,}", f"{found['recall']:.3f}", f"{found['mass']:.3f}", f"{found['temperature']:.4g}")
+    return Table(("queries", nearest, "of their weight", "T"), (row,))
+
+
 def _growth(found: Mapping[str, Any]) -> Table:
     first = next(iter(found.values()))["median"]
     rows = [(f"{int(size):,}", f"{1000 * t['median']:.2f}", f"×{t['median'] / first:.2f}") for size, t in found.items()]
     return Table(("entries", "milliseconds", ""), tuple(rows))
+
+
+_MADE_BY: dict[str, Callable[[Mapping[str, Any]], Table]] = {
+    "methods": _by_batch,
+    "engines": _by_batch,
+    "original": _by_batch,
+    "parts": _parts,
+    "building": _building,
+    "search": _search,
+    "recall": _recall,
+    "growth": _growth,
+    "living": _living,
+    "scale": _scale,
+    "own": _own,
+}

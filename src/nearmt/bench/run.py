@@ -39,11 +39,14 @@ from nearmt.guard import STAGES, Guard
 from nearmt.metak import MetaK
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.progress import Progress, silent
+from nearmt.recall import measure_recall
 from nearmt.relatives import Robust
+from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Snapshot, build_lock, replace_file
 from nearmt.translator import Translator, open_finished
 
+_RECALL_QUERIES = 512
 _GUARD = Guard(1.0, (9.0,) * len(STAGES), (10.0,) * len(STAGES), 4.0)
 
 
@@ -239,6 +242,12 @@ class _Bench:
         """One search by the number of rows and K."""
         rows = [batch * self.settings.beam for batch in self.settings.batches]
         return _nested(search_by_k(self.retriever, rows, self.settings.k, self.settings.rounds))
+
+    def recall(self) -> dict[str, Any]:
+        """What the index finds for states that are not in the store, against exact search."""
+        retriever = Retriever(self.snapshot, self.retriever.index)
+        states = self.queries[:_RECALL_QUERIES]
+        return measure_recall(retriever, states, None, max(self.settings.k)).as_dict()
 
     def growth(self) -> dict[str, Any]:
         """One search of stores of growing size."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from nearmt.builder import BuildSettings
 from nearmt.errors import SettingError
 
-TABLES = ("methods", "engines", "original", "parts", "building", "search", "growth", "living", "scale", "own")
+TABLES = ("methods", "engines", "original", "parts", "building", "search", "recall", "growth", "living", "scale", "own")
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def bench(
     k: Annotated[str, typer.Option("--k", help="Numbers of neighbours, with commas between.")] = "8,16,32",
     tables: Annotated[
         str, typer.Option("--tables", help="What to measure, with commas between; also scale and own.")
-    ] = "methods,engines,original,parts,building,search,growth,living",
+    ] = "methods,engines,original,parts,building,search,recall,growth,living",
     memory_limit: MemoryOption = None,
     text: Annotated[
         Path | None, typer.Option("--text", help="Sentences, one a line, for the table own: STORE with its own model.")
