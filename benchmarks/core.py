@@ -4,6 +4,8 @@
     python benchmarks/core.py build MODEL PAIRS.tsv     building against the bare forward passes over the same batches
     python benchmarks/core.py memory MODEL PAIRS.tsv    anonymous memory of a build, and of one ten times as large
     python benchmarks/core.py ray MODEL PAIRS.tsv [N]   rate of a build on Ray by two workers against one, over N pairs
+    python benchmarks/core.py exact FAST.store FLOAT32.store MODEL PAIRS.tsv [N]
+                                                        int8 and an index against float32 and exact search, in BLEU
     python benchmarks/core.py tmx                       reading a TMX of 1 GB
 
 Each prints one JSON object.
@@ -180,6 +182,39 @@ def measure_ray(model_name: str, path: str, num_pairs: str = "4000", rounds: int
     }
 
 
+def measure_exact(fast: str, slow: str, model_name: str, path: str, num_pairs: str = "500") -> dict[str, object]:
+    """The same networks on a store built by int8, with its index, and on one built by torch, with exact search."""
+    from nearmt.decoder import Decoder
+    from nearmt.index import build_index
+    from nearmt.memory import load_pairs
+    from nearmt.retriever import Retriever
+    from nearmt.scores import bleu
+    from nearmt.seq2seq import Seq2Seq
+    from nearmt.store import Snapshot
+    from nearmt.translator import Translator
+
+    plain, whole = Seq2Seq.load(model_name, engine="torch"), Snapshot.open(Path(slow))
+    exact = Retriever(whole, build_index(whole, "Flat", 1))
+    found: dict[str, object] = {}
+    for method in ("adaptive", "robust"):
+        quick = Translator(fast, model=model_name, method=method)
+        pairs = load_pairs(Path(path), quick.snapshot.manifest.languages).pairs[: int(num_pairs)]
+        decoders = {
+            quick.model.engine: Decoder(quick.model, quick.retriever, quick.method, quick.decoding),
+            "float32": Decoder(plain, exact, quick.method, quick.decoding),
+        }
+        references, outputs = [pair.target for pair in pairs], {}
+        for name, decoder in decoders.items():
+            sources = decoder.model.tokenize_sources([pair.source for pair in pairs])
+            outputs[name] = decoder.texts(decoder.decode(sources))
+        one, other = outputs.values()
+        found[method] = {
+            **{name: round(bleu(texts, references), 2) for name, texts in outputs.items()},
+            "same_texts": round(sum(map(str.__eq__, one, other)) / len(pairs), 3),
+        }
+    return {"sentences": len(references), **found}
+
+
 def measure_tmx(size: int = 10**9) -> dict[str, float]:
     from nearmt.corpus import DropCounts, read_pairs
 
@@ -210,7 +245,7 @@ def measure_tmx(size: int = 10**9) -> dict[str, float]:
 
 def main() -> None:
     commands = {"metak": measure_metak, "build": measure_build, "memory": measure_memory, "ray": measure_ray,
-                "tmx": measure_tmx, "watched": build_watched}  # fmt: skip
+                "exact": measure_exact, "tmx": measure_tmx, "watched": build_watched}  # fmt: skip
     if len(sys.argv) < 2 or sys.argv[1] not in commands:
         sys.exit(__doc__)
     print(json.dumps(commands[sys.argv[1]](*sys.argv[2:])))
