@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from conftest import QUICK
+from nearmt.bench import BenchSettings, run_bench
 from nearmt.decoder import Decoder
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.evaluation import evaluate
@@ -81,6 +82,16 @@ def test_evidence_shows_only_what_was_asked(trained, toy_model, client):
     assert all(not token.neighbors and token.nmt_share == 1 for token in shut.tokens)
     opened = Translator(folder, model=toy_model, gate=-1e9).explain(source)
     assert opened.tokens == Translator(folder, model=toy_model).explain(source).tokens
+
+
+def test_a_gate_is_timed_beside_its_method(trained, client, tmp_path):
+    text = tmp_path / "in.de"
+    text.write_text("".join(f"{source}\n" for source, _ in client.test_pairs[:3]), encoding="utf-8")
+    settings = BenchSettings(tables=("own",), batches=(2,), rounds=1, text=text, gate="1e9")
+    found = run_bench(trained[0], tmp_path / "bench", settings, client.model)["tables"]["own"]["2"]
+    assert {name: told["searched_share"] for name, told in found.items()} == {
+        "base": 0, "adaptive": 1, "adaptive, gated": 0
+    }  # fmt: skip
 
 
 def test_what_a_gate_needs_is_said(trained, client, toy_model):

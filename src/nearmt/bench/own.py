@@ -16,7 +16,7 @@ _SENTENCES = 64
 
 
 def own_text(
-    translator: Translator, text: Path, batches: Sequence[int], rounds: int, progress: Progress
+    translator: Translator, text: Path, gate: str, batches: Sequence[int], rounds: int, progress: Progress
 ) -> dict[str, Any]:
     """Seconds, output tokens and the share of rows searched; batch → system → numbers."""
     try:
@@ -30,7 +30,7 @@ def own_text(
     found = {}
     for number, batch in enumerate(batches):
         progress("real text", number, len(batches))
-        decoders = _decoders(translator, batch)
+        decoders = _decoders(translator, gate, batch)
         timings = interleaved({name: _decoding(decoder, sources) for name, decoder in decoders.items()}, rounds)
         found[str(batch)] = {
             name: {
@@ -45,7 +45,7 @@ def own_text(
     return found
 
 
-def _decoders(translator: Translator, batch: int) -> dict[str, Decoder]:
+def _decoders(translator: Translator, gate: str, batch: int) -> dict[str, Decoder]:
     model, method, retriever = translator.model, translator.method, translator.retriever
     decoding = replace(translator.decoding, batch_size=batch)
     assert method is not None
@@ -54,8 +54,8 @@ def _decoders(translator: Translator, batch: int) -> dict[str, Decoder]:
         method.name: Decoder(model, retriever, method, decoding),
     }
     if "gate" in networks_of(translator.snapshot.manifest.adaptation or {}):
-        gate = make_gate("auto", translator.snapshot)
-        decoders[f"{method.name}, gated"] = Decoder(model, retriever, method, decoding, gate)
+        made = make_gate(gate, translator.snapshot)
+        decoders[f"{method.name}, gated"] = Decoder(model, retriever, method, decoding, made)
     return decoders
 
 

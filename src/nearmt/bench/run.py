@@ -262,8 +262,9 @@ class _Bench:
 
     def own(self) -> dict[str, Any]:
         """The store's own model on real text."""
-        assert self.settings.text is not None
-        return own_text(self.translator, self.settings.text, self.settings.batches, self.settings.rounds, self.progress)
+        settings = self.settings
+        assert settings.text is not None
+        return own_text(self.translator, settings.text, settings.gate, settings.batches, settings.rounds, self.progress)
 
     def living(self) -> dict[str, Any]:
         """One search of a memory that has changed since it was indexed, and of the same memory compacted."""

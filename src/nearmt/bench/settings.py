@@ -28,6 +28,7 @@ class BenchSettings:
     key_type: str = "float16"
     engine: str = "auto"
     text: Path | None = None  # sentences for the table `own`
+    gate: str = "auto"  # what is timed there beside the ungated method, if the store has a gate
 
     def __post_init__(self) -> None:
         unknown = set(self.tables) - set(TABLES)
