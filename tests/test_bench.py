@@ -94,6 +94,10 @@ def test_a_store_is_timed_with_its_own_model_on_real_text(measured, client, tmp_
     assert table.rows[1][-1] == "100%"
     with pytest.raises(SettingError, match="--text"):
         BenchSettings(tables=("own",))
+    with pytest.raises(SettingError, match="go with the table own"):
+        BenchSettings(tables=("search",), gate="0.5")
+    with pytest.raises(SettingError, match="has no trained gate"):
+        run_bench(client.store, tmp_path / "bench", BenchSettings(**{**vars(chosen), "gate": "0.5"}), client.model)
     with pytest.raises(SettingError, match="cannot be read"):
         run_bench(client.store, out, BenchSettings(**{**vars(chosen), "text": tmp_path / "none"}))
     with pytest.raises(StoreMismatchError, match="was built with"):

@@ -14,7 +14,7 @@ from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.evaluation import evaluate
 from nearmt.evidence import explain_tokens
 from nearmt.gate import Gate, Glance, LastAsked, Walk, walk_along
-from nearmt.gate_training import gains, glance_at, train_gate
+from nearmt.gating import gains, glance_at, train_gate
 from nearmt.guard import STAGES, Guard
 from nearmt.memory import Store, load_pairs
 from nearmt.metak import MetaK, TrainingSettings

@@ -119,6 +119,9 @@ def test_compressed_search_is_reranked_exactly_and_its_recall_measured(tmp_path)
     assert 0.8 < recall.mass <= 1
     assert worse.mass < recall.mass
     assert measure_recall(Retriever(snapshot), states, excluded, 8).mass == 1
+    with pytest.MonkeyPatch.context() as patch:  # asked for in pieces it is the same
+        patch.setattr("nearmt.recall._ROWS", 7)
+        assert measure_recall(retriever, states, excluded, 8) == recall
 
 
 def test_without_reranking_the_index_states_the_distances(tmp_path):

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import faiss
 import numpy as np
@@ -486,3 +487,32 @@ def until_it_works(server) -> None:
     while server.post("/v1/translate", {"text": TEXT}).status_code != 200:
         assert time.monotonic() < until
         time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        ([[(5000, "")], [(5000, ""), (10, "")], [(5000, "key"), (10, "")], [(5000, "")]], 3),  # a small one gets none
+        ([[]], 1),
+        ([IndexUnavailableError("it does not tell")], 1),
+    ],
+)
+def test_an_index_is_measured_when_the_server_uses_it(monkeypatch, answers, asked):
+    heard = []
+
+    class Server:
+        uri = "http://milvus.example:19530"
+
+        def call(self, name, collection):
+            heard.append((name, collection))
+            answer = answers[len(heard) - 1]
+            if isinstance(answer, Exception):
+                raise answer
+            return [SimpleNamespace(num_rows=rows, index_name=index) for rows, index in answer]
+
+    monkeypatch.setattr(collection, "_POLL_SECONDS", 0.0)
+    collection._wait_for_loaded_index(Server(), "c")
+    assert heard == [("list_loaded_segments", "c")] * asked
+    monkeypatch.setattr(collection, "_LOADING_SECONDS", 0.0)
+    collection._wait_for_loaded_index(Server(), "c")
+    assert len(heard) == asked, "the time is up"

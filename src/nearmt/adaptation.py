@@ -18,8 +18,7 @@ from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.devset import DevSet, collect_cache
 from nearmt.errors import SettingError, StoreError
 from nearmt.gate import Gate
-from nearmt.gate_training import train_gate
-from nearmt.gating import GateChooser
+from nearmt.gating import GateChooser, train_gate
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, fit_guard, rank_vanilla, temperatures, train_metak
 from nearmt.metak.training import TrainedMetaK
 from nearmt.metak.tuning import vanilla_loss

@@ -53,9 +53,10 @@ def _decoders(translator: Translator, gate: str, batch: int) -> dict[str, Decode
         "base": Decoder(model, None, None, decoding),
         method.name: Decoder(model, retriever, method, decoding),
     }
-    if "gate" in networks_of(translator.snapshot.manifest.adaptation or {}):
+    if gate != "auto" or "gate" in networks_of(translator.snapshot.manifest.adaptation):
         made = make_gate(gate, translator.snapshot)
-        decoders[f"{method.name}, gated"] = Decoder(model, retriever, method, decoding, made)
+        if made is not None:
+            decoders[f"{method.name}, gated"] = Decoder(model, retriever, method, decoding, made)
     return decoders
 
 

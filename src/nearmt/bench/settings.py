@@ -36,6 +36,8 @@ class BenchSettings:
             raise SettingError(f"unknown table {', '.join(sorted(unknown))}: choose from {', '.join(TABLES)}")
         if "own" in self.tables and self.text is None:
             raise SettingError("the table own wants --text: a file with a sentence a line")
+        if "own" not in self.tables and (self.text is not None or self.gate != "auto"):
+            raise SettingError("--text and --gate go with the table own: add --tables own")
         for name in ("entries", "beam", "source_length", "output_length", "rounds"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1")
