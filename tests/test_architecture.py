@@ -1,7 +1,12 @@
 """The house rules that a reader relies on: which room may know which, and what is public."""
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import nearmt
 
@@ -75,3 +80,13 @@ def test_files_stay_readable():
 def test_every_room_says_what_it_is_for():
     for path in files():
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"), [({}, "20000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")]
+)
+def test_idle_threads_do_not_keep_the_processor_unless_the_user_wants_it(given, wanted):
+    script = "import nearmt, os; print(os.environ.get('GOMP_SPINCOUNT'))"
+    usual = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    found = subprocess.run([sys.executable, "-c", script], env={**usual, **given}, capture_output=True, text=True)
+    assert found.stdout.strip() == wanted, found.stderr

@@ -12,7 +12,7 @@ from nearmt.bench.materials import NUM_QUERIES, timing_states
 from nearmt.bench.memory import watched
 from nearmt.bench.report import as_markdown, growth_chart, tables
 from nearmt.bench.settings import TABLES
-from nearmt.bench.timing import Stopwatch, interleaved
+from nearmt.bench.timing import Stopwatch, Timing, described, interleaved
 from nearmt.cli.options import numbers_of
 from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.seq2seq.reference import save_random_marian
@@ -150,9 +150,17 @@ def test_mapping_to_another_width_keeps_distances():
 def test_rounds_are_interleaved_and_the_first_only_warms_up():
     order = []
     found = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2, pause=0)
-    assert order == ["a", "b"] * 3
+    assert order == ["a", "b", "b", "a", "a", "b"]  # there and back, so that none always comes after the same
     assert [len(timing.seconds) for timing in found.values()] == [2, 2]
     assert found["a"].spread >= 0
+
+
+def test_a_ratio_is_taken_within_rounds_so_that_a_slow_round_does_not_count():
+    timings = {"base": Timing((1.0, 4.0, 2.0)), "adaptive": Timing((1.2, 4.8, 2.4))}
+    found = described(timings)
+    assert found["base"]["ratio"] == 1.0
+    assert found["adaptive"]["ratio"] == pytest.approx(1.2)
+    assert found["adaptive"]["median"] == 2.4
 
 
 def test_a_stopwatch_adds_up_and_lets_errors_through():

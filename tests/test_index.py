@@ -184,6 +184,8 @@ def test_a_saved_index_gives_the_same_neighbors(tmp_path):
 def test_small_stores_are_searched_exactly_and_large_ones_are_compressed():
     assert choose_factory(30_000, 512) == "Flat"
     assert choose_factory(30_001, 512).startswith("PCA96,IVF")
+    assert choose_factory(31_000, 512) == "PCA96,IVF512,PQ96x4fs"
+    assert choose_factory(100_000, 256) == "PCA96,IVF1024(PQ48x4fs,RFlat),PQ96x4fs"
     assert choose_factory(10**6, 512) == "PCA96,IVF4096(PQ48x4fs,RFlat),PQ96x4fs"
     assert choose_factory(10**6, 1024) == "PCA128,IVF4096(PQ64x4fs,RFlat),PQ128x4fs"
     assert "PQ50x4fs" in choose_factory(10**6, 50)

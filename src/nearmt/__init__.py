@@ -11,6 +11,7 @@ Names are loaded when they are first used, so that importing nearmt costs nothin
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from nearmt.errors import (
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
     from nearmt.translator import Translation, Translator
 
 __version__ = "0.1.0"
+
+# Threads of torch and faiss that have nothing to do go on waiting actively for milliseconds, and take the processor from
+# the engine meanwhile. This keeps it to what bridges two tensor operations. It counts when torch is loaded, not later.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 _ROOMS = {
     "AdaptationSettings": "adaptation",

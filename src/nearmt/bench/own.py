@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearmt.bench.timing import interleaved
+from nearmt.bench.timing import described, interleaved
 from nearmt.decoder import Decoder
 from nearmt.errors import SettingError
 from nearmt.methods import make_gate, networks_of
@@ -31,11 +31,11 @@ def own_text(
     for number, batch in enumerate(batches):
         progress("real text", number, len(batches))
         decoders = _decoders(translator, gate, batch)
-        timings = interleaved({name: _decoding(decoder, sources) for name, decoder in decoders.items()}, rounds)
+        runs = {name: _decoding(decoder, sources) for name, decoder in decoders.items()}
+        timings = described(interleaved(runs, rounds))
         found[str(batch)] = {
             name: {
-                "median": timings[name].median,
-                "spread": timings[name].spread,
+                **timings[name],
                 "sentences": len(sources),
                 **_counted(decoder, sources),
             }

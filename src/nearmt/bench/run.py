@@ -33,7 +33,7 @@ from nearmt.bench.systems import (
     original_retriever,
     ours,
 )
-from nearmt.bench.timing import Timing, interleaved
+from nearmt.bench.timing import Timing, described, interleaved
 from nearmt.builder import BuildSettings
 from nearmt.guard import STAGES, Guard
 from nearmt.metak import MetaK
@@ -169,7 +169,7 @@ class _Bench:
                 batch, self.settings.source_length, self.model.vocabulary_size, self.model.eos_token_ids[0]
             )
             bound: dict[str, Callable[[], object]] = {name: _bind(run, sources) for name, run in runs.items()}
-            results[str(batch)] = _described(interleaved(bound, self.settings.rounds, on_run=heard))
+            results[str(batch)] = described(interleaved(bound, self.settings.rounds, on_run=heard))
         return results
 
     def methods(self) -> dict[str, Any]:
@@ -278,9 +278,5 @@ def _bind(run: Run, sources: list[list[int]]) -> Callable[[], object]:
     return lambda: run(sources)
 
 
-def _described(timings: dict[str, Timing]) -> dict[str, Any]:
-    return {name: {"median": found.median, "spread": found.spread} for name, found in timings.items()}
-
-
 def _nested(found: dict[str, dict[str, Timing]]) -> dict[str, Any]:
-    return {outer: _described(inner) for outer, inner in found.items()}
+    return {outer: described(inner) for outer, inner in found.items()}

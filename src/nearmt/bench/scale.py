@@ -6,7 +6,7 @@ import torch
 
 from nearmt.bench.memory import anonymous_bytes
 from nearmt.bench.search import first_entries, searching
-from nearmt.bench.timing import interleaved
+from nearmt.bench.timing import described, interleaved
 from nearmt.index import build_index, choose_factory
 from nearmt.retriever import PROBES, Retriever
 from nearmt.store import Snapshot
@@ -36,5 +36,5 @@ def scale(snapshot: Snapshot, queries: torch.Tensor, made: dict[str, Any], k: in
         "held_bytes": held,
         "recall": index.get("recall"),
         "rows": _ROWS,
-        "search": {size: {"median": found.median, "spread": found.spread} for size, found in timings.items()},
+        "search": described(timings),
     }

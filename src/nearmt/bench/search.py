@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from nearmt.bench.timing import Timing, interleaved
+from nearmt.bench.timing import Timing, described, interleaved
 from nearmt.index import FaissIndex, build_index, choose_factory
 from nearmt.progress import Progress
 from nearmt.retriever import PROBES, Retriever
@@ -52,7 +52,7 @@ def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progr
         runs[str(count)] = searching(retriever, queries[:_ROWS], k)
     timings = interleaved(runs, 4 * rounds, pause=0.0)
     progress("growth", len(sizes), len(sizes))
-    return {name: {"median": found.median, "spread": found.spread} for name, found in timings.items()}
+    return described(timings)
 
 
 def first_entries(whole: Snapshot, count: int) -> Snapshot:

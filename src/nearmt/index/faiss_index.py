@@ -21,7 +21,7 @@ _FEWEST_TRAINED, _TRAINED_PER_LIST, _MOST_TRAINED = 65_536, 32, 262_144
 _MOST_LISTS = 16_384
 # From so many lists on, the nearest are found by codes of their centres first, and the best of those are measured:
 # twice as many as are probed where it is searched, and enough to be exact where an entry is put into its list.
-_CODED_LISTS = 4_096
+_CODED_LISTS = 1_024
 _SEARCHED, _ASSIGNED = 2.0, 16.0
 _ADD_ROWS = 8_192
 
