@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Threads of torch and faiss that have nothing to do go on waiting actively for milliseconds, and take the processor from
+# Threads of torch and faiss with nothing to do go on waiting actively for milliseconds, and take the processor from
 # the engine meanwhile. This keeps it to what bridges two tensor operations. It counts when torch is loaded, not later.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
