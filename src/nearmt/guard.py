@@ -48,8 +48,11 @@ class Guard:
             object.__setattr__(self, name, values)
 
     @cached_property
-    def _usual(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.tensor(self.middle), torch.tensor(self.far)
+    def _lines(self) -> torch.Tensor:
+        """(2, stages): caution is a line over the trail's mean, this steep, less this."""
+        middle, far = torch.tensor(self.middle).double(), torch.tensor(self.far).double()
+        steepness = self.strength / (far - middle)
+        return torch.stack((steepness, steepness * middle + self.strength * _FREE)).float()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -57,9 +60,8 @@ class Guard:
 
     def caution(self, trails: Trail) -> torch.Tensor:
         """(rows,): by how much the log-odds of the model rise."""
-        stage = stages(trails.length)
-        middle, far = self._usual[0][stage], self._usual[1][stage]
-        return (self.strength * ((trails.mean - middle) / (far - middle) - _FREE)).clamp(0, _MOST)
+        steepness, less = self._lines[:, stages(trails.length)]
+        return torch.addcmul(-less, trails.mean, steepness).clamp_(0, _MOST)
 
     def applied(self, weights: MixtureWeights, trails: Trail) -> MixtureWeights:
         """The same weights, the retrieved part of each row smaller by its caution."""

@@ -53,45 +53,57 @@ class Neighbors:
         squared_distances: torch.Tensor, token_ids: torch.Tensor, entry_ids: torch.Tensor, k: int
     ) -> "Neighbors":
         """From unsorted candidates; an entry id of -1 marks a missing one. Ties go to the lower entry id."""
-        distances, places, entry_ids = _nearest_first(squared_distances, entry_ids, k)
-        missing = k - token_ids.shape[1]
-        token_ids = torch.nn.functional.pad(token_ids, (0, missing)) if missing > 0 else token_ids
-        return Neighbors(distances, token_ids.gather(1, places), entry_ids, entry_ids >= 0)
+        return Neighbors._of(*_nearest_first(k, squared_distances.numpy(), entry_ids.numpy(), token_ids.numpy()))
 
     @staticmethod
     def sorted_entries(
-        squared_distances: torch.Tensor, entry_ids: torch.Tensor, values: torch.Tensor, k: int
+        squared_distances: torch.Tensor, entry_ids: torch.Tensor, values: np.ndarray, k: int
     ) -> "Neighbors":
         """The same, the tokens looked up in a column of `values`, of the entries that are left only."""
-        distances, _, entry_ids = _nearest_first(squared_distances, entry_ids, k)
-        return Neighbors(distances, values[entry_ids.clamp_min(0)].long(), entry_ids, entry_ids >= 0)
+        distances, found_ids = _nearest_first(k, squared_distances.numpy(), entry_ids.numpy())
+        return Neighbors._of(distances, found_ids, values[found_ids].astype(np.int64))
+
+    @staticmethod
+    def _of(distances: np.ndarray, entry_ids: np.ndarray, token_ids: np.ndarray) -> "Neighbors":
+        ids = torch.from_numpy(entry_ids)
+        return Neighbors(torch.from_numpy(distances), torch.from_numpy(token_ids), ids, ids >= 0)
 
 
-def _nearest_first(
-    distances: torch.Tensor, entry_ids: torch.Tensor, k: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(rows, k): distances, the places they had, and entry ids; nearest first, ties by entry id."""
-    missing = k - entry_ids.shape[1]
-    if missing > 0:
-        distances = torch.nn.functional.pad(distances, (0, missing))
-        entry_ids = torch.nn.functional.pad(entry_ids, (0, missing), value=-1)
-    are_found = bool((entry_ids >= 0).all())
-    if not are_found:
-        distances = torch.where(entry_ids < 0, torch.inf, distances)
-    first = distances.topk(min(k + 1, distances.shape[1]), dim=1, largest=False)
-    nearest, places = first.values[:, :k], first.indices[:, :k]
-    # The difference of two missing ones is no number, and their order does not matter.
-    tied = ((first.values[:, 1:] - first.values[:, :-1]) == 0).any(dim=1).nonzero().flatten()
+def _nearest_first(k: int, distances: np.ndarray, entry_ids: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:
+    """(rows, k) of each: nearest first, ties by entry id, the last found distance repeated where nothing was found.
+
+    NumPy's calls cost less than torch's, which is what counts at few rows.
+    """
+    columns = [distances, entry_ids, *more]
+    if (missing := k - entry_ids.shape[1]) > 0:
+        columns = [
+            np.pad(column, ((0, 0), (0, missing)), constant_values=-1 if column is entry_ids else 0)
+            for column in columns
+        ]
+    is_missing = columns[1] < 0
+    are_missing = bool(is_missing.any())
+    if are_missing:
+        columns[0] = np.where(is_missing, np.float32(np.inf), columns[0])
+    if (columns[0][:, 1:] < columns[0][:, :-1]).any():  # faiss gives the nearest first
+        order = columns[0].argsort(axis=1)
+        columns = [np.take_along_axis(column, order, 1) for column in columns]
+    first = columns[0][:, : k + 1]
+    # Which of the missing ones comes first does not matter.
+    tied = ((first[:, 1:] == first[:, :-1]) & (first[:, 1:] < np.inf)).any(axis=1).nonzero()[0]
     if len(tied):
-        by_id = entry_ids[tied].argsort(dim=1)
-        ranked = distances[tied].gather(1, by_id).sort(dim=1, stable=True)
-        nearest[tied], places[tied] = ranked.values[:, :k], by_id.gather(1, ranked.indices[:, :k])
-    entry_ids = entry_ids.gather(1, places)
-    if not are_found:
-        found = entry_ids >= 0
-        if not found.all():
-            nearest = torch.where(found[:, :1], repeat_last(nearest, found), 0.0)
-    return nearest, places, entry_ids
+        part = [column[tied] for column in columns]
+        order = np.lexsort((part[1], part[0]))[:, :k]
+        columns = [column[:, :k].copy() for column in columns]
+        for column, sorted_part in zip(columns, part, strict=True):
+            column[tied] = np.take_along_axis(sorted_part, order, 1)
+    else:
+        columns = [np.ascontiguousarray(column[:, :k]) for column in columns]
+    if are_missing:
+        found = columns[1] >= 0
+        last = np.maximum(found.sum(axis=1, keepdims=True) - 1, 0)
+        farthest = np.where(found[:, :1], np.take_along_axis(columns[0], last, 1), 0)
+        columns[0] = np.where(found, columns[0], farthest)
+    return columns
 
 
 def repeat_last(values: torch.Tensor, found: torch.Tensor) -> torch.Tensor:

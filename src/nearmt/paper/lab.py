@@ -277,4 +277,4 @@ class ShuffledRetriever(Retriever):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._values = shuffled_values(self)
+        self._values = shuffled_values(self).numpy()

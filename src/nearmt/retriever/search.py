@@ -44,7 +44,7 @@ class Retriever:
         self._measured = measured(self.index, snapshot) if is_measured else None
         self._num_indexed = self.index.num_entries
         self._new_keys = torch.from_numpy(snapshot.float_keys(slice(self._num_indexed, None)))
-        self._values = torch.from_numpy(snapshot.values)
+        self._values = np.asarray(snapshot.values)
         is_alive = snapshot.entry_mask(snapshot.live_sentences) if snapshot.has_removals else None
         self._allow(Allowed(is_alive) if is_alive is not None else None)
 
