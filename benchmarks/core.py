@@ -6,6 +6,8 @@
     python benchmarks/core.py ray MODEL PAIRS.tsv [N]   rate of a build on Ray by two workers against one, over N pairs
     python benchmarks/core.py exact FAST.store FLOAT32.store MODEL PAIRS.tsv [N]
                                                         int8 and an index against float32 and exact search, in BLEU
+    python benchmarks/core.py batches STORE MODEL PAIRS.tsv [N]
+                                                        how many texts are the same in batches of 32 and one by one
     python benchmarks/core.py tmx                       reading a TMX of 1 GB
 
 Each prints one JSON object.
@@ -196,12 +198,12 @@ def measure_exact(fast: str, slow: str, model_name: str, path: str, num_pairs: s
     plain, whole = Seq2Seq.load(model_name, engine="torch"), Snapshot.open(Path(slow))
     exact = Retriever(whole, build_index(whole, "Flat", 1))
     found: dict[str, object] = {}
-    for method in ("adaptive", "robust"):
+    for method in ("base", "adaptive", "robust"):
         quick = Translator(fast, model=model_name, method=method)
         pairs = load_pairs(Path(path), quick.snapshot.manifest.languages).pairs[: int(num_pairs)]
         decoders = {
-            quick.model.engine: Decoder(quick.model, quick.retriever, quick.method, quick.decoding),
-            "float32": Decoder(plain, exact, quick.method, quick.decoding),
+            quick.model.engine: quick.decoder(quick.method),
+            "float32": Decoder(plain, exact if quick.method else None, quick.method, quick.decoding),
         }
         references, outputs = [pair.target for pair in pairs], {}
         for name, decoder in decoders.items():
@@ -213,6 +215,23 @@ def measure_exact(fast: str, slow: str, model_name: str, path: str, num_pairs: s
             "same_texts": round(sum(map(str.__eq__, one, other)) / len(pairs), 3),
         }
     return {"sentences": len(references), **found}
+
+
+def measure_batches(store: str, model_name: str, path: str, num_pairs: str = "500") -> dict[str, object]:
+    """The same sentences side by side in batches, and each alone."""
+    from nearmt.decoder import DecodingSettings
+    from nearmt.memory import load_pairs
+    from nearmt.translator import Translator
+
+    found: dict[str, object] = {}
+    for method in ("base", "adaptive", "robust"):
+        outputs = []
+        for size in (32, 1):
+            translator = Translator(store, model=model_name, method=method, decoding=DecodingSettings(batch_size=size))
+            pairs = load_pairs(Path(path), translator.snapshot.manifest.languages).pairs[: int(num_pairs)]
+            outputs.append([one.text for one in translator.translate([pair.source for pair in pairs])])
+        found[method] = round(sum(map(str.__eq__, *outputs)) / len(pairs), 4)
+    return {"sentences": len(pairs), "same_texts": found}
 
 
 def measure_tmx(size: int = 10**9) -> dict[str, float]:
@@ -245,7 +264,8 @@ def measure_tmx(size: int = 10**9) -> dict[str, float]:
 
 def main() -> None:
     commands = {"metak": measure_metak, "build": measure_build, "memory": measure_memory, "ray": measure_ray,
-                "exact": measure_exact, "tmx": measure_tmx, "watched": build_watched}  # fmt: skip
+                "exact": measure_exact, "batches": measure_batches, "tmx": measure_tmx,
+                "watched": build_watched}  # fmt: skip
     if len(sys.argv) < 2 or sys.argv[1] not in commands:
         sys.exit(__doc__)
     print(json.dumps(commands[sys.argv[1]](*sys.argv[2:])))
