@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,12 +15,13 @@ from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.evaluation import evaluate
 from nearmt.evidence import explain_tokens
 from nearmt.gate import Gate, Glance, LastAsked, Walk, walk_along
-from nearmt.gating import gains, glance_at, train_gate
+from nearmt.gating import GateChooser, foretold_unseen, gains, glance_at, train_gate
 from nearmt.guard import STAGES, Guard
 from nearmt.memory import Store, load_pairs
 from nearmt.metak import MetaK, TrainingSettings
 from nearmt.mixture import Vanilla
 from nearmt.neighbors import Neighbors
+from nearmt.progress import silent
 from nearmt.translator import Translator
 from synthetic import make_cache
 
@@ -126,6 +128,36 @@ def test_it_learns_where_a_search_pays():
     assert foretold[unsure].min() > foretold[~unsure].max()
     wanted = gains(held, method, NoColumns())
     assert float((foretold[unsure].mean() - wanted[unsure].mean()).abs()) < 0.3
+
+
+SHORT = TrainingSettings(steps=300, first_check=100)
+
+
+def test_what_is_foretold_for_judging_does_not_know_its_part_of_the_dev_set():
+    cache, method = informative_cache(), Vanilla(8, 10.0, 0.5)
+    first = cache.sentence_ids < int(cache.sentence_ids.max() + 1) // 5
+    other = replace(cache, gold_probability=torch.where(first, 0.5, cache.gold_probability))
+    one, two = (foretold_unseen(part, NoColumns(), method, SHORT) for part in (cache, other))
+    torch.testing.assert_close(one[first], two[first])
+    assert not torch.equal(one[~first], two[~first])
+
+
+@pytest.mark.parametrize(("is_foretellable", "share"), [(True, 0.3), (False, 0.0)])
+def test_a_lucky_score_does_not_make_a_gate_strict_that_is_expected_to_lose(monkeypatch, is_foretellable, share):
+    cache, method = informative_cache(), Vanilla(8, 10.0, 0.5)
+    if not is_foretellable:
+        bare = torch.full_like(cache.top_probabilities, 0.1)
+        cache = replace(cache, top_probabilities=bare, states=torch.ones_like(cache.states))
+    chooser = GateChooser(None, SimpleNamespace(snapshot=NoColumns()), method, None, silent)
+    monkeypatch.setattr(chooser, "_judge", lambda gate, dev, judge: (40.0 if gate is not None else 10.0, 0.5))
+    gate = train_gate(*cache.split(range(20)), NoColumns(), method, SHORT)
+    chosen, told = chooser.choose(gate, None, [], cache, 40.0, SHORT)
+    foretold = gate.foretell(glance_at(cache, np.random.default_rng(1))).gains
+    assert float((foretold < chosen.threshold).float().mean()) >= share
+    assert all(tried["expected_loss"] <= 0.1 for tried in told["tried"])
+    if not is_foretellable:
+        assert told["expected_loss"] <= 0.1
+        assert float((foretold < chosen.threshold).float().mean()) < 0.3
 
 
 def test_gains_are_those_of_the_mixture():

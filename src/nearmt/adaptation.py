@@ -118,9 +118,10 @@ class Adapter:
             method = methods[best]
             self._decoded, self._total = 0, len(judge)
             trial = adaptive if method is network else self.run_trials(dev, judge, [(method, losses[best])])[0]
-            gate = train_gate(train_part, select_part, self.retriever.snapshot, method, self._training_settings())
+            training = self._training_settings()
+            gate = train_gate(train_part, select_part, self.retriever.snapshot, method, training)
             chooser = GateChooser(self.model, self.retriever, method, self.settings.decoding, self.progress)
-            networks["gate"], gate_description = chooser.choose(gate, dev, judge, select_part, trial.bleu)
+            networks["gate"], gate_description = chooser.choose(gate, dev, judge, cache, trial.bleu, training)
             gate_description["method"] = best
         return networks, {
             "method": best,
