@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nearmt.beam import BeamSettings, EarlyStopping, Hypothesis, beam_search
+from nearmt.beam import BeamSettings, EarlyStopping, Hypothesis, Shifted, beam_search
 from nearmt.errors import SettingError
 from nearmt.greatest import greatest
 
@@ -70,6 +70,24 @@ def plain_search(tables: Tables, sentence: int, limit: int, eos: Sequence[int], 
             if how.early_stopping is True or not running[0][0] / reach**penalty > finished[-1][0]:
                 break
     return finished[: how.num_hypotheses]
+
+
+class ShiftedTables(Tables):
+    """The same numbers, each row in two parts: one for every token, and one for all of them."""
+
+    def __call__(self, *inputs: Tensor) -> Shifted:  # type: ignore[override]
+        log_probs = super().__call__(*inputs)
+        shift = torch.linspace(-3, 2, len(log_probs))
+        return Shifted(log_probs - shift[:, None], shift)
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_what_is_to_be_added_to_all_of_a_row_may_come_apart(num_beams):
+    how = BeamSettings(num_beams, num_hypotheses=num_beams)
+    whole, apart = (search(kind(4, 9, seed=5), [6, 9, 4, 8], [1], how) for kind in (Tables, ShiftedTables))
+    for one, other in zip(whole, apart, strict=True):
+        assert [found.token_ids for found in one] == [found.token_ids for found in other]
+        assert [found.score for found in one] == pytest.approx([found.score for found in other], abs=1e-5)
 
 
 def greedy(tables: Tables, sentence: int, limit: int, eos: Sequence[int]) -> tuple[int, ...]:

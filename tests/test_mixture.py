@@ -14,6 +14,7 @@ from nearmt.mixture import (
     distinct_counts,
     mix,
     neighbor_counts,
+    put_votes,
     size_likelihoods,
     weights_from_sizes,
 )
@@ -199,6 +200,20 @@ def test_settings_that_make_no_sense_are_refused():
     for make in (lambda: Vanilla(0, 1, 0.5), lambda: Vanilla(1, 0, 0.5), lambda: Vanilla(1, 1, 1.5)):
         with pytest.raises(SettingError):
             make()
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 1e-6, 0.0])
+def test_votes_and_shift_together_are_the_mixture(share):
+    torch.manual_seed(4)
+    own = torch.randn(5, VOCABULARY).softmax(dim=1)
+    token_ids = torch.randint(0, VOCABULARY, (5, 4))
+    votes = (1 - share) * torch.rand(5, 4).softmax(dim=1)
+    shares = torch.full((5,), share)
+    weights = MixtureWeights(shares, votes, (0, 4), torch.stack((shares, 1 - shares), dim=1))
+    expected = (share * own.double()).scatter_add_(1, token_ids, votes.double())
+    log_probs = own.log()
+    shift = put_votes(log_probs, weights, token_ids)
+    torch.testing.assert_close((log_probs + shift[:, None]).exp().double(), expected, atol=2e-6, rtol=2e-5)
 
 
 def test_only_the_rows_that_are_named_are_mixed():

@@ -72,6 +72,14 @@ def test_share_zero_is_the_plain_model(translator, toy_model, test_pairs):
     assert plain == none
 
 
+def test_a_forced_end_costs_nothing_with_a_memory_either(translator, toy_model, test_pairs, monkeypatch):
+    monkeypatch.setattr(toy_model.rules, "_forced_end", list(toy_model.eos_token_ids)[:1])
+    decoding = DecodingSettings(length_factor=0, length_extra=1)
+    decoder = Decoder(toy_model, translator.retriever, Vanilla(4, 10.0, 0.5), decoding)
+    ((best,),) = decoder.decode(toy_model.tokenize_sources(test_pairs[0][:1]))
+    assert (best.token_ids, best.log_probability) == (tuple(toy_model.eos_token_ids[:1]), 0.0)
+
+
 def test_plain_decoding_is_what_generate_gives(toy_model, test_pairs):
     settings = DecodingSettings(length_factor=0, length_extra=30)
     sources = toy_model.tokenize_sources([source for source, _ in test_pairs[:8]])

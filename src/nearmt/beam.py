@@ -8,7 +8,7 @@ the batch at once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -57,12 +57,19 @@ class Hypothesis:
     log_probability: float
 
 
+class Shifted(NamedTuple):
+    """Log-probabilities (rows, vocabulary) that are still to be shifted as a whole, each row by its number."""
+
+    log_probs: Tensor
+    shift: Tensor | None = None  # (rows,)
+
+
 class StepFunction(Protocol):
     """Log-probabilities of the next token for every row, (rows, vocabulary), hard rules applied."""
 
     def __call__(
         self, token_ids: Tensor, parents: Tensor, prefixes: Tensor, is_last: Tensor, sentences: Tensor
-    ) -> Tensor:
+    ) -> Tensor | Shifted:
         """Row i continues row `parents[i]` of the last call with `token_ids[i]`.
 
         prefixes (rows, t) holds each row's tokens so far, the start token first; is_last (rows,) is true where
@@ -96,8 +103,8 @@ def beam_search(
     search = _Search(max_new_tokens, start_token_id, eos_token_ids, settings, torch.device(device))
     with torch.no_grad():
         while search.is_alive:
-            log_probs = step(*search.inputs())
-            search.advance(log_probs)
+            found = step(*search.inputs())
+            search.advance(found if isinstance(found, Shifted) else Shifted(found))
     return search.results
 
 
@@ -145,9 +152,9 @@ class _Search:
         is_last = (self._limits == self._step + 1).repeat_interleave(beams)
         return prefixes[:, -1], self._parents, prefixes, is_last, self._sentences.repeat_interleave(beams)
 
-    def advance(self, log_probs: Tensor) -> None:
-        """Choose the next hypotheses from (rows, vocabulary) log-probabilities."""
-        scores, tokens, beams = self._candidates(log_probs)  # each (S, C), best first
+    def advance(self, found: Shifted) -> None:
+        """Choose the next hypotheses."""
+        scores, tokens, beams = self._candidates(found)  # each (S, C), best first
         self._step += 1
         is_full = self._limits == self._step  # (S,) no room for another token
         has_ended = torch.isin(tokens, self._eos) | is_full[:, None]
@@ -164,15 +171,16 @@ class _Search:
         self._running = chosen.values
         self._retire(self._is_over() | is_full)
 
-    def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _candidates(self, found: Shifted) -> tuple[Tensor, Tensor, Tensor]:
         """Score, token and beam of the C best continuations of each sentence.
 
         The best C of all beams are among the best C of each, so the running scores are added to few numbers.
         """
         sentences, beams = self._running.shape
-        vocabulary = log_probs.shape[1]
-        best_values, best_tokens = greatest(log_probs.float(), min(self._num_candidates, vocabulary))
-        values = best_values.view(sentences, beams, -1) + self._running[:, :, None]
+        vocabulary = found.log_probs.shape[1]
+        best_values, best_tokens = greatest(found.log_probs.float(), min(self._num_candidates, vocabulary))
+        running = self._running if found.shift is None else self._running + found.shift.view_as(self._running)
+        values = best_values.view(sentences, beams, -1) + running[:, :, None]
         if self._step == 0 and self._settings.num_beams > 1:
             # The other beams start as copies of the first that have already lost; they matter only where the
             # first has fewer than C possible continuations, as before a forced token.

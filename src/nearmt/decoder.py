@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from nearmt.beam import BeamSettings, Hypothesis, beam_search
+from nearmt.beam import BeamSettings, Hypothesis, Shifted, beam_search
 from nearmt.errors import SettingError
 from nearmt.gate import Gate, LastAsked
 from nearmt.guard import Guard, Trails
-from nearmt.mixture import Method, mix
+from nearmt.mixture import Method, put_votes
 from nearmt.neighbors import Neighbors, Retrieved, Trail
 from nearmt.retriever import AnyRetriever
 from nearmt.seq2seq import Seq2Seq
@@ -104,10 +104,10 @@ class Decoder:
             prefixes: torch.Tensor,
             is_last: torch.Tensor,
             sentences: torch.Tensor,
-        ) -> torch.Tensor:
+        ) -> Shifted:
             output = session.step(token_ids, parents)
             # Written over the logits: with a large vocabulary, fresh memory costs more than the sums themselves.
-            log_probs = torch.log_softmax(output.logits, dim=1, out=output.logits)
+            log_probs, shift = torch.log_softmax(output.logits, dim=1, out=output.logits), None
             trails.follow(parents.cpu())
             if self.gate is not None:
                 last_asked.follow(parents.cpu())
@@ -115,8 +115,10 @@ class Decoder:
                 without = [excluded[i] for i in sentences.tolist()] if excluded is not None else None
                 asked = self._worth_asking(output.states, log_probs, last_asked, trails)
                 on_asked(len(log_probs) if asked is None else len(asked.rows), len(log_probs))
-                log_probs = self._mixed(log_probs, output.states, without, asked, last_asked, trails)
-            return rules.apply(prefixes, log_probs, is_last)
+                log_probs, shift = self._mixed(log_probs, output.states, without, asked, last_asked, trails)
+            if shift is not None and rules.looks_at_values(is_last):
+                log_probs, shift = log_probs.add_(shift.unsqueeze(1)), None
+            return Shifted(rules.apply(prefixes, log_probs, is_last), shift)
 
         return beam_search(
             step,
@@ -148,13 +150,13 @@ class Decoder:
         asked: Asked | None,
         last_asked: LastAsked,
         trails: Trails,
-    ) -> torch.Tensor:
+    ) -> Shifted:
         """With the votes of the memory where it is asked; `log_probs` is overwritten."""
         if asked is None:
             neighbors = self._search(states, excluded)
             return self._weighed(log_probs, states, neighbors, trails.note(neighbors))
         if not len(asked.rows):
-            return log_probs
+            return Shifted(log_probs)
         without = [excluded[i] for i in asked.rows.tolist()] if excluded is not None else None
         states = states[asked.rows.to(states.device)]
         neighbors = self._search(states, without)
@@ -173,7 +175,7 @@ class Decoder:
         neighbors: Neighbors,
         trails: Trail,
         asked: Asked | None = None,
-    ) -> torch.Tensor:
+    ) -> Shifted:
         """Mix in the neighbours of all rows, or of those that were asked for."""
         assert self.method is not None
         assert self.retriever is not None
@@ -182,7 +184,7 @@ class Decoder:
         weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever, trails, rows, top))
         token_ids = neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
         # Searching and weighing are done on the processor, wherever the model is.
-        return mix(log_probs, weights.to(device), token_ids.to(device), rows)
+        return Shifted(log_probs, put_votes(log_probs, weights.to(device), token_ids.to(device), rows))
 
     def texts(self, hypotheses: Sequence[list[Hypothesis]]) -> list[str]:
         """The best hypothesis of each sentence as plain text."""

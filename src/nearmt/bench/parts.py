@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nearmt.beam import Shifted
 from nearmt.bench.systems import decoding
 from nearmt.bench.timing import Stopwatch
 from nearmt.decoder import Decoder
@@ -77,5 +78,5 @@ class _TimedDecoder(Decoder):
     def _search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
         return self._watch.timed("search", super()._search)(states, excluded)
 
-    def _weighed(self, *args: Any) -> torch.Tensor:
+    def _weighed(self, *args: Any) -> Shifted:
         return self._watch.timed("mixture", super()._weighed)(*args)

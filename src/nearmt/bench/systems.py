@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearmt.beam import BeamSettings
+from nearmt.beam import BeamSettings, Shifted
 from nearmt.decoder import Asked, Decoder, DecodingSettings
 from nearmt.index import build_index
 from nearmt.metak import MetaK
@@ -52,7 +52,7 @@ class OriginalDecoder(Decoder):
         neighbors: Neighbors,
         trails: Trail,
         asked: Asked | None = None,
-    ) -> torch.Tensor:
+    ) -> Shifted:
         method = self.method
         assert isinstance(method, MetaK)
         sizes = neighbor_counts(method.max_k)[1:]
@@ -63,7 +63,7 @@ class OriginalDecoder(Decoder):
         spread = torch.zeros(*votes.shape, log_probs.shape[1])  # (rows, K, vocabulary)
         spread.scatter_(2, neighbors.token_ids.unsqueeze(2), votes.unsqueeze(2))
         mixed: torch.Tensor = shares[:, :1] * log_probs.exp() + spread.sum(dim=1)
-        return mixed.log()
+        return Shifted(mixed.log())
 
 
 def decoding(beam: int, length: int, batch: int) -> DecodingSettings:

@@ -92,6 +92,10 @@ class DecodingRules:
         """The token every row must take at this step (counted from 0); None where the step is free."""
         return self._forced_prefix[step] if step < len(self._forced_prefix) else None
 
+    def looks_at_values(self, is_last: torch.Tensor) -> bool:
+        """Whether a rule does more than mask at this step: then a row must not be shifted after it."""
+        return bool(self._processors) or (bool(self._forced_end) and bool(is_last.any()))
+
     def apply(self, prefixes: torch.Tensor, log_probs: torch.Tensor, is_last: torch.Tensor) -> torch.Tensor:
         """The log-probabilities under the rules; the given tensor may be changed and must not be used again.
 
