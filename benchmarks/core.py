@@ -41,7 +41,7 @@ def measure_metak(num_temperatures: str = "1", num_tokens: int = 60_000, max_k: 
     cache = NeighborCache(
         Neighbors(distances, tokens, torch.arange(num_tokens * max_k).view(num_tokens, max_k), found),
         torch.randint(0, 50, (num_tokens,)), rows // 25, rows % 25, own, torch.rand(num_tokens, max_k),
-        own[:, None].expand(-1, 8), own, torch.zeros(num_tokens, 4),
+        own[:, None].expand(-1, 8), torch.zeros(num_tokens, 4),
     )  # fmt: skip
     train_part, held_out = cache.split(range(num_tokens // 25 // 5))
     checks: list[int] = []

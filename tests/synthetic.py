@@ -43,6 +43,5 @@ def make_cache(num_tokens: int = 1500, max_k: int = 8, trust: str = "distance", 
         gold_probability=own,
         neighbor_probabilities=torch.zeros(num_tokens, max_k),
         top_probabilities=own[:, None].expand(num_tokens, 8),
-        entropy=zeros,
         states=torch.zeros(num_tokens, 4),
     )

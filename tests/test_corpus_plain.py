@@ -40,7 +40,7 @@ def test_tsv_columns_are_source_target_id_origin_date(tmp_path: Path) -> None:
     )
     pairs, drops = read_all(path, source=None, target=None)
     assert [(p.source, p.target, p.unit_id, p.origin, p.changed_at) for p in pairs] == [
-        ("Hund", "dog", "1", "m.tsv", None),
+        ("Hund", "dog", None, "m.tsv", None),
         ("Katze", "cat", "u7", "manual", "2024-05-01T12:00:00Z"),
         ("Maus", "mouse", "6", "m.tsv", None),
     ]
@@ -94,7 +94,7 @@ def test_json_details_are_optional(tmp_path: Path) -> None:
     assert [(p.source, p.target, p.unit_id, p.origin, p.changed_at) for p in pairs] == [
         ("Hund", "dog", "u1", "o", "2024-05-01T00:00:00Z"),
         ("Katze Kater", "cat", "42", "m.jsonl", None),
-        ("Wal", "whale", "5", "m.jsonl", None),
+        ("Wal", "whale", None, "m.jsonl", None),
     ]
     assert drops == {"empty": 2, "missing language": 1}
 
@@ -135,7 +135,7 @@ def test_two_unnamed_files_are_line_aligned(tmp_path: Path, names: tuple[str, st
     target = write(tmp_path / names[1], "\ufeffdog\nrabbit\ncat")
     pairs, drops = read_all(source, target, source=None, target=None)
     assert texts(pairs) == [("Hund", "dog"), ("Kat ze", "cat")]
-    assert [pair.unit_id for pair in pairs] == ["1", "3"]
+    assert [pair.unit_id for pair in pairs] == [None, None]
     assert {pair.origin for pair in pairs} == {names[0]}
     assert drops == {"empty": 1}
 

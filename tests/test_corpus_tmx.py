@@ -80,11 +80,11 @@ def test_ids_origins_and_dates(tmp_path: Path) -> None:
         ),
     )
     assert [(pair.unit_id, pair.origin, pair.changed_at) for pair in read_all(path)[0]] == [
-        ("1", "m.tmx", None),
+        (None, "m.tmx", None),
         ("u9", "m.tmx", "2024-05-01T12:00:00Z"),
-        ("3", "P1", "2024-06-01T00:00:00Z"),
-        ("4", "P2", "2020-01-01T00:00:00Z"),
-        ("5", "a.html", None),
+        (None, "P1", "2024-06-01T00:00:00Z"),
+        (None, "P2", "2020-01-01T00:00:00Z"),
+        (None, "a.html", None),
     ]
 
 

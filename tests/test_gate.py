@@ -114,7 +114,6 @@ def informative_cache(seed=1):
         cache,
         gold_probability=torch.where(near, 0.1, 0.95),
         top_probabilities=top[:, None].expand(-1, 8),
-        entropy=torch.where(near, 2.0, 0.1),
         positions=torch.arange(1500) % 10,
     )
 
@@ -124,7 +123,7 @@ def test_it_learns_where_a_search_pays():
     cache, held = informative_cache(), informative_cache(2)
     gate = train_gate(cache, held, NoColumns(), method, TrainingSettings(steps=600, first_check=100))
     foretold = gate.foretell(glance_at(held, np.random.default_rng(1))).gains
-    unsure = held.entropy > 1
+    unsure = held.top_probability < 0.5
     assert foretold[unsure].min() > foretold[~unsure].max()
     wanted = gains(held, method, NoColumns())
     assert float((foretold[unsure].mean() - wanted[unsure].mean()).abs()) < 0.3

@@ -39,13 +39,18 @@ class Plain:
     def __init__(self) -> None:
         self.units: list[SentencePair] = []
 
-    def add(self, pair: SentencePair) -> None:
-        if pair in self.units:
-            return
-        if pair.unit_id is not None:
-            named = (pair.unit_id, pair.origin or "", pair.source)
-            self.units = [u for u in self.units if (u.unit_id, u.origin or "", u.source) != named]
-        self.units.append(pair)
+    def add(self, given: list[SentencePair]) -> None:
+        for pair in given:
+            same = [u for u in self.units if (u.source, u.origin) == (pair.source, pair.origin)]
+            if pair.unit_id is not None:
+                replaced = [u for u in same if u.unit_id == pair.unit_id]
+            elif any(u.target == pair.target for u in same):
+                continue
+            else:
+                together = {(p.target, p.origin) for p in given if p.source == pair.source}
+                replaced = [u for u in same if (u.target, u.origin) not in together]
+            if pair not in self.units:
+                self.units = [*(u for u in self.units if u not in replaced), pair]
 
     def nearest(self, query: np.ndarray, k: int, wanted: Filter | None = None) -> list[tuple[float, int]]:
         """Distance and token of the nearest entries, each pair counted once."""
@@ -78,8 +83,7 @@ class LivingStore(RuleBasedStateMachine):
     @rule(given=strategies.lists(pairs, min_size=1, max_size=5))
     def add(self, given: list[SentencePair]) -> None:
         self.editor.add(given, FakeModel())
-        for pair in given:
-            self.plain.add(pair)
+        self.plain.add(given)
 
     @rule(unit_id=unit_ids, origin=origins, source=strategies.none() | texts)
     def remove(self, unit_id: str | None, origin: str | None, source: str | None) -> None:

@@ -88,17 +88,15 @@ def collect_cache(
             rows = slice(start, start + _PROJECTED_ROWS)
             near, gold = neighbors.rows(rows), forced.token_ids[rows].cpu()
             log_probs = model.project(forced.states[rows]).log_softmax(dim=1).cpu()
-            probs = log_probs.exp()
             parts.append(
                 NeighborCache(
                     neighbors=near,
                     gold=gold,
                     sentence_ids=sentences[rows],
                     positions=forced.positions[rows].cpu(),
-                    gold_probability=probs.gather(1, gold.unsqueeze(1)).squeeze(1),
-                    neighbor_probabilities=probs.gather(1, near.token_ids),
+                    gold_probability=log_probs.gather(1, gold.unsqueeze(1)).squeeze(1).exp(),
+                    neighbor_probabilities=log_probs.gather(1, near.token_ids).exp(),
                     top_probabilities=top_probabilities(log_probs),
-                    entropy=-(probs * log_probs.clamp_min(-100)).sum(dim=1),
                     states=forced.states[rows].cpu().half(),
                 )
             )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nearmt.corpus import SentencePair
+from nearmt.corrections import Batch
 from nearmt.errors import IndexUnavailableError, MissingExtraError, SettingError, StoreError
 from nearmt.housekeeping import sweep_all
 from nearmt.indexing import carried
@@ -22,6 +23,7 @@ _PATIENCE = 30.0  # seconds to wait for another writer
 _PAIRS_A_COMMIT = 256  # the lock is held for so many at a time, so that others get their turn
 _BATCH_TOKENS = 4096
 _RESTING_SECONDS = 60.0  # an index that did not answer is not asked again so soon, while others wait for the lock
+_MAX_RECENT = 65_536  # units remembered one by one before the store is read again
 _MAX_TOLD = 1000  # removed units that are told one by one
 log = logging.getLogger(__name__)
 
@@ -31,11 +33,12 @@ class Added:
     """What became of the pairs that were handed in."""
 
     added: int  # new sentences
-    replaced: int  # corrections: the unit was there with another target
+    replaced: int  # corrections: the unit, or the source from the same origin, was there with another target
     duplicates: int  # the pair was there under another unit or origin, which is noted
     unchanged: int  # the pair was there under this unit
     too_long: int
     dropped: dict[str, int] = field(default_factory=dict)  # what was left out when the pairs were read, by reason
+    competing: dict[str, int] = field(default_factory=dict)  # origin → new pairs whose source has another target there
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,34 +65,51 @@ class Editor:
         self._version: tuple[str, int] | None = None  # of the store that is known
         self._carries_from = 0.0  # a time by the clock; later than now if the index did not answer
 
-    def add(self, pairs: Iterable[SentencePair], model: Seq2Seq, progress: Progress = silent) -> Added:
+    def add(
+        self, pairs: Iterable[SentencePair], model: Seq2Seq, progress: Progress = silent, batch: Batch | None = None
+    ) -> Added:
         """Add pairs, a few hundred a commit.
 
-        A pair with the unit id, origin and source of one that is there replaces it. If the call is cut off, the
-        commits made so far stay, and the same call made again does the rest.
+        A pair with the unit id, origin and source of one that is there replaces it. A pair without a unit id replaces
+        those that were there with its source and origin before the batch: by default, before this call. If the call is
+        cut off, the commits made so far stay, and the same call made again does the rest.
         """
+        batch = batch or Batch()
+        if isinstance(pairs, Sequence):
+            batch.include(pairs)
         tally: Counter[str] = Counter()
+        competing: Counter[str] = Counter()
         intake = Intake(model, _BATCH_TOKENS)
         waiting, total = iter(pairs), len(pairs) if isinstance(pairs, Sequence) else None
         done = 0
         while chunk := list(itertools.islice(waiting, _PAIRS_A_COMMIT)):
             with write_lock(self.folder, wait=_PATIENCE):
-                tally += self._commit(intake, chunk)
+                pending = self._commit(intake, chunk, batch)
+            tally += pending.tally
+            competing += pending.competing
             done += len(chunk)
             progress("adding", done, total)
-        return Added(tally["added"], tally["replaced"], tally["duplicate"], tally["unchanged"], tally["too long"])
+        return Added(
+            tally["added"],
+            tally["replaced"],
+            tally["duplicate"],
+            tally["unchanged"],
+            tally["too long"],
+            competing=dict(competing),
+        )
 
-    def _commit(self, intake: Intake, chunk: list[SentencePair]) -> Counter[str]:
-        manifest = self._look()
+    def _commit(self, intake: Intake, chunk: list[SentencePair], batch: Batch) -> Pending:
+        batch.include(chunk)
+        manifest = self._look(with_sources=any(pair.unit_id is None for pair in chunk) and not batch.keep_both)
         assert self._known is not None
         known, self._known = self._known, None  # until the commit is through, it is not known what is known
-        (pending,) = intake.segments(chunk, known, Pending.behind(manifest), max_entries=1 << 62)
+        (pending,) = intake.segments(chunk, known, Pending.behind(manifest), 1 << 62, batch)
         if not pending.is_empty:
             manifest = intake.append(self.folder, manifest, pending).changed()
             manifest.save(self.folder)
             manifest = self._carry(manifest)
         self._known, self._version = known, (manifest.created_at, manifest.version)
-        return pending.tally
+        return pending
 
     def _carry(self, manifest: Manifest) -> Manifest:
         """Take new entries into an index that is elsewhere. What cannot be taken in now is with a later commit."""
@@ -102,11 +122,13 @@ class Editor:
             log.warning("new entries are not in the index of %s yet: %s", self.folder, error)
             return manifest
 
-    def _look(self) -> Manifest:
+    def _look(self, *, with_sources: bool) -> Manifest:
         manifest = Manifest.load(self.folder)
-        if self._known is None or self._version != (manifest.created_at, manifest.version):
+        known = self._known
+        is_current = known is not None and self._version == (manifest.created_at, manifest.version)
+        if known is None or not is_current or known.num_recent > _MAX_RECENT or (with_sources and not known.by_source):
             sweep_all(self.folder, manifest)
-            self._known = Known(Snapshot(self.folder, manifest))
+            self._known = Known(Snapshot(self.folder, manifest), with_sources=with_sources)
         return manifest
 
     def remove(

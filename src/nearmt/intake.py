@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from nearmt.corpus import SentencePair
+from nearmt.corrections import Batch, Competition, UnitsBySource
 from nearmt.harvest import decode_segment
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Manifest, SegmentData, Snapshot, SortedColumn, Unit, append_segment, identity_hash, pair_hash
@@ -40,19 +41,37 @@ class _Places:
 class Known:
     """The sentences and units of a store, by what they say. Sentences whose units are all gone can come back."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, *, with_sources: bool = False) -> None:
         alive = np.flatnonzero(snapshot.live_units)
         self.sentences = _Places(np.asarray(snapshot.sentences["pair_hash"]), np.arange(len(snapshot.sentences)))
         self.units = _Places(np.asarray(snapshot.units["identity"])[alive], alive)
-        self._unit_sentences = np.asarray(snapshot.units["sentence"])
+        self._snapshot = snapshot
         self._recent: dict[int, int] = {}
+        self._removed: set[int] = set()
+        self.by_source = UnitsBySource(snapshot) if with_sources else None
 
-    def note_unit(self, identity: int, number: int, sentence_id: int) -> None:
+    @property
+    def num_recent(self) -> int:
+        """Units that came after the snapshot was taken."""
+        return len(self._recent)
+
+    def unit_with(self, identity: int) -> int | None:
+        number = self.units.find(identity)
+        return None if number in self._removed else number
+
+    def note_unit(self, pair: SentencePair, identity: int, number: int, sentence_id: int) -> None:
         self.units.note(identity, number)
         self._recent[number] = sentence_id
+        if self.by_source is not None:
+            self.by_source.note(number, pair)
+
+    def remove_unit(self, number: int) -> None:
+        self._removed.add(number)
+        if self.by_source is not None:
+            self.by_source.remove(number)
 
     def sentence_of(self, unit: int) -> int:
-        return self._recent[unit] if unit in self._recent else int(self._unit_sentences[unit])
+        return self._recent[unit] if unit in self._recent else int(self._snapshot.units["sentence"][unit])
 
 
 @dataclass
@@ -69,6 +88,7 @@ class Pending:
     num_entries: int = 0
     pairs_read: int = 0
     tally: Counter[str] = field(default_factory=Counter)
+    competing: Counter[str] = field(default_factory=Counter)  # origin of another target → new pairs that meet it
 
     @classmethod
     def behind(cls, manifest: Manifest) -> "Pending":
@@ -91,11 +111,17 @@ class Intake:
         self.model, self.batch_tokens = model, batch_tokens
 
     def segments(
-        self, pairs: Iterable[SentencePair], known: Known, pending: Pending, max_entries: int
+        self,
+        pairs: Iterable[SentencePair],
+        known: Known,
+        pending: Pending,
+        max_entries: int,
+        batch: Batch | None = None,
     ) -> Iterator[Pending]:
         """Pairs in pieces of about `max_entries` target tokens, the first of which is `pending`.
 
-        What is taken in is added to what is known. The tally of each piece says what became of its pairs.
+        What is taken in is added to what is known. The tally of each piece says what became of its pairs. With a
+        `batch`, pairs without a unit id replace what was stored before with their source and origin.
         """
         waiting = iter(pairs)
         while chunk := list(itertools.islice(waiting, _READ_PAIRS)):
@@ -103,22 +129,36 @@ class Intake:
             targets = self.model.tokenize_targets([pair.target for pair in chunk])
             for pair, source, target in zip(chunk, sources, targets, strict=True):
                 pending.pairs_read += 1
-                pending.tally[self._take(pair, source, target, known, pending)] += 1
+                pending.tally[self._take(pair, source, target, known, pending, batch)] += 1
                 if pending.num_entries >= max_entries:
                     yield pending
                     pending = pending.following()
         if pending.pairs_read:
             yield pending
 
-    def _take(self, pair: SentencePair, source: list[int], target: list[int], known: Known, pending: Pending) -> str:
+    def _take(
+        self,
+        pair: SentencePair,
+        source: list[int],
+        target: list[int],
+        known: Known,
+        pending: Pending,
+        batch: Batch | None,
+    ) -> str:
         code, identity = pair_hash(pair), identity_hash(pair)
-        sentence, old_unit = known.sentences.find(code), known.units.find(identity)
+        sentence, old_unit = known.sentences.find(code), known.unit_with(identity)
         if old_unit is not None and known.sentence_of(old_unit) == sentence:
+            return "unchanged"
+        met = _competition(pair, known, batch)
+        if met is None:
             return "unchanged"
         if sentence is None and not self._fits(source, target):
             return "too long"
-        if old_unit is not None:
-            pending.removed_units.append(old_unit)
+        replaced = list(met.replaced) if old_unit is None else [old_unit]
+        for number in replaced:
+            known.remove_unit(number)
+        pending.removed_units += replaced
+        pending.competing.update(origin or "" for origin in met.origins)
         is_new = sentence is None
         if sentence is None:
             sentence = pending.first_sentence + len(pending.pairs)
@@ -127,9 +167,9 @@ class Intake:
             pending.sources.append(source)
             pending.targets.append(target)
             pending.num_entries += len(target)
-        known.note_unit(identity, pending.first_unit + len(pending.units), sentence)
+        known.note_unit(pair, identity, pending.first_unit + len(pending.units), sentence)
         pending.units.append(Unit.of(pair, sentence, is_first=is_new))
-        if old_unit is not None:
+        if replaced:
             return "replaced"
         return "added" if is_new else "duplicate"
 
@@ -161,3 +201,10 @@ class Intake:
             data = SegmentData.without_entries(manifest.width)
         data = replace(data, units=pending.units, removed_units=pending.removed_units)
         return append_segment(folder, manifest, data)
+
+
+def _competition(pair: SentencePair, known: Known, batch: Batch | None) -> Competition | None:
+    """What a pair without a unit id meets; None if the pair is stored from the same origin under some unit id."""
+    if batch is None or batch.keep_both or pair.unit_id is not None or known.by_source is None:
+        return Competition()
+    return known.by_source.competition(pair, batch)

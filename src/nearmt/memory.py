@@ -11,6 +11,7 @@ from nearmt.builder import Builder, BuildSettings, is_begun, partial_folder, pub
 from nearmt.cluster import RaySettings, cluster_intake
 from nearmt.compatibility import check_model
 from nearmt.corpus import DropCounts, SentencePair, normalise_space, read_pairs, write_tmx
+from nearmt.corrections import Batch
 from nearmt.devset import dev_from_memory, dev_from_pairs
 from nearmt.editing import Added, Editor, Removed
 from nearmt.errors import CorpusError, SettingError, StoreError
@@ -81,17 +82,21 @@ class Store:
         model: Seq2Seq | str | Path | None = None,
         format: str | None = None,
         offline: bool = False,
+        keep_both: bool = False,
+        batch: Batch | None = None,
         progress: Progress = silent,
     ) -> Added:
-        """Add pairs, or correct those that are there under the same unit id, origin and source.
+        """Add pairs, or correct those that are there.
 
-        They are on disk when this returns, and the next translation uses them. `origin` stands for what the pairs
-        say themselves.
+        A pair with a unit id replaces the one with the same unit id, origin and source. A pair without one replaces
+        those with the same source and origin, unless `keep_both` is set. Pairs of one call never replace each other;
+        `batch` makes several calls one. The pairs are on disk when this returns, and the next translation uses them.
+        `origin` stands for what the pairs say themselves.
         """
         manifest = self.snapshot().manifest
         loaded = load_pairs(pairs, manifest.languages, format)
         given = loaded.pairs if origin is None else [replace(pair, origin=origin) for pair in loaded.pairs]
-        added = self._editor.add(given, self._load(manifest, model, offline), progress)
+        added = self._editor.add(given, self._load(manifest, model, offline), progress, batch or Batch(keep_both))
         return replace(added, dropped=loaded.dropped)
 
     def remove(

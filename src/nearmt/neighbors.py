@@ -53,14 +53,14 @@ class Neighbors:
         squared_distances: torch.Tensor, token_ids: torch.Tensor, entry_ids: torch.Tensor, k: int
     ) -> "Neighbors":
         """From unsorted candidates; an entry id of -1 marks a missing one. Ties go to the lower entry id."""
-        return Neighbors._of(*_nearest_first(k, squared_distances.numpy(), entry_ids.numpy(), token_ids.numpy()))
+        return Neighbors._of(*nearest_first(k, squared_distances.numpy(), entry_ids.numpy(), token_ids.numpy()))
 
     @staticmethod
     def sorted_entries(
         squared_distances: torch.Tensor, entry_ids: torch.Tensor, values: np.ndarray, k: int
     ) -> "Neighbors":
         """The same, the tokens looked up in a column of `values`, of the entries that are left only."""
-        distances, found_ids = _nearest_first(k, squared_distances.numpy(), entry_ids.numpy())
+        distances, found_ids = nearest_first(k, squared_distances.numpy(), entry_ids.numpy())
         return Neighbors._of(distances, found_ids, values[found_ids].astype(np.int64))
 
     @staticmethod
@@ -69,7 +69,7 @@ class Neighbors:
         return Neighbors(torch.from_numpy(distances), torch.from_numpy(token_ids), ids, ids >= 0)
 
 
-def _nearest_first(k: int, distances: np.ndarray, entry_ids: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:
+def nearest_first(k: int, distances: np.ndarray, entry_ids: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:
     """(rows, k) of each: nearest first, ties by entry id, the last found distance repeated where nothing was found.
 
     NumPy's calls cost less than torch's, which is what counts at few rows.

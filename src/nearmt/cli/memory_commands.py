@@ -1,5 +1,6 @@
 """Commands that change a store: add, remove, compact, index; and export."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -43,19 +44,35 @@ def add(
     ] = None,
     model: ModelOption = None,
     offline: Offline = False,
+    keep_both: Annotated[
+        bool,
+        typer.Option("--keep-both", help="Keep the stored translations of a source beside the added ones."),
+    ] = False,
     format: Format = None,
     threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Add pairs to a store. A unit that is there with another target is corrected."""
+    """Add pairs to a store, or correct what it has.
+
+    A pair replaces the stored one with the same unit id, origin and source. A pair without a unit id replaces all
+    that the store has for its source from the same origin.
+    """
     from nearmt.memory import Store
 
     set_threads(threads)
     opened = Store(store)
     try:
         with reporting(quiet) as progress:
-            added = opened.add(inputs, origin=origin, model=model, format=format, offline=offline, progress=progress)
+            added = opened.add(
+                inputs,
+                origin=origin,
+                model=model,
+                format=format,
+                offline=offline,
+                keep_both=keep_both,
+                progress=progress,
+            )
     except KeyboardInterrupt:
         say("interrupted: what was added so far stays; the same command adds the rest")
         raise typer.Exit(130) from None
@@ -71,7 +88,21 @@ def add(
         **added.dropped,
     }
     print(", ".join(f"{count:,} {what}" for what, count in told.items() if count))
+    if added.competing:
+        _say_competing(added.competing)
     _say_due(opened.info()["health"], store)
+
+
+def _say_competing(competing: dict[str, int]) -> None:
+    """New pairs whose source has another translation from another origin."""
+    origin = max(competing, key=lambda name: competing[name])
+    count = sum(competing.values())
+    told = f"{count:,} of these sources are" if count > 1 else "The source of one is"
+    say(
+        f"{told} also stored with another translation from {origin or 'no origin'}"
+        f"{f' and {len(competing) - 1} more origins' if len(competing) > 1 else ''}. Both are used."
+        + (f" To replace the old one, add the pair with --origin {shlex.quote(origin)}." if origin else "")
+    )
 
 
 def remove(

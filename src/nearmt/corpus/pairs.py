@@ -54,7 +54,7 @@ class PairSieve:
     keep_identical: bool = False
 
     def pair(
-        self, source: str, target: str, *, unit_id: str, origin: str | None, changed_at: str | None
+        self, source: str, target: str, *, unit_id: str | None, origin: str | None, changed_at: str | None
     ) -> SentencePair | None:
         source, target = normalise_space(source), normalise_space(target)
         if not source or not target:

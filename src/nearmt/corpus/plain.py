@@ -49,7 +49,7 @@ def read_tsv(path: str | Path, sieve: PairSieve) -> Iterator[SentencePair]:
         pair = sieve.pair(
             columns[0],
             columns[1],
-            unit_id=unit_id.strip() or str(number),
+            unit_id=unit_id.strip() or None,
             origin=origin.strip() or file_origin,
             changed_at=_checked_date(date, f"{name}, line {number}"),
         )
@@ -69,8 +69,8 @@ def read_aligned(source_path: str | Path, target_path: str | Path, sieve: PairSi
             paired = (source or target)[0] - 1
             counts = paired + (source is not None), paired + (target is not None)
             _check_counts(source_path, target_path, counts[0] + _rest(sources), counts[1] + _rest(targets))
-        (number, source_line), (_, target_line) = source, target
-        pair = sieve.pair(source_line, target_line, unit_id=str(number), origin=origin, changed_at=None)
+        source_line, target_line = source[1], target[1]
+        pair = sieve.pair(source_line, target_line, unit_id=None, origin=origin, changed_at=None)
         if pair is not None:
             yield pair
 
@@ -104,7 +104,7 @@ def read_jsonl(path: str | Path, languages: LanguagePair, sieve: PairSieve) -> I
         pair = sieve.pair(
             _text(sides[0], where),
             _text(sides[1], where),
-            unit_id=_text(record.get("unit_id", record.get("id")), where, may_be_number=True) or str(number),
+            unit_id=_text(record.get("unit_id", record.get("id")), where, may_be_number=True) or None,
             origin=_text(record.get("origin"), where) or file_origin,
             changed_at=_checked_date(_text(record.get("changed_at"), where), where),
         )

@@ -29,13 +29,13 @@ def read_tmx(path: str | Path, languages: LanguagePair, sieve: PairSieve) -> Ite
             raise _languages_wanted(reader)
         finder = PairFinder(reader.name, languages.source, languages.target)
         file_origin = origin_name(path)
-        for number, (_, unit) in enumerate(reader.elements(("end",), ("tu",)), start=1):
+        for _, unit in reader.elements(("end",), ("tu",)):
             variants = children(unit, "tuv")
             found = finder.find([_language(variant) for variant in variants])
             if found is None:
                 sieve.drops.add("missing language")
                 continue
-            pair = _pair(unit, variants[found[0]], variants[found[1]], reader.name, file_origin, str(number), sieve)
+            pair = _pair(unit, variants[found[0]], variants[found[1]], reader.name, file_origin, sieve)
             if pair is not None:
                 yield pair
         finder.finish()
@@ -47,7 +47,6 @@ def _pair(
     target: etree._Element,
     name: str,
     file_origin: str,
-    number: str,
     sieve: PairSieve,
 ) -> SentencePair | None:
     props = _props(unit, target)
@@ -58,7 +57,7 @@ def _pair(
     return sieve.pair(
         _segment(source, name),
         _segment(target, name),
-        unit_id=unit.get("tuid") or number,
+        unit_id=unit.get("tuid") or None,
         origin=next((props[key] for key in _ORIGIN_PROPS if props.get(key)), file_origin),
         changed_at=_latest(unit, target, "changedate") or _latest(unit, target, "creationdate"),
     )

@@ -23,7 +23,6 @@ class NeighborCache:
     gold_probability: torch.Tensor  # (n,) p_NMT(gold)
     neighbor_probabilities: torch.Tensor  # (n, K) p_NMT(v_i) at the query
     top_probabilities: torch.Tensor  # (n, 8) the model's highest probabilities, highest first
-    entropy: torch.Tensor  # (n,) of p_NMT, in nats
     states: torch.Tensor  # (n, width) float16: the query
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from nearmt.index import Allowed, GrowingIndex, Index, load_index, measured
-from nearmt.neighbors import Neighbors
+from nearmt.neighbors import Neighbors, nearest_first
 from nearmt.store import Filter, Snapshot
 
 # faiss subtracts norms in float32, which can swap neighbours that are nearly as near; a few more candidates
@@ -22,6 +22,7 @@ PROBES = 32  # inverted lists looked through for each row
 RERANKED = 96  # candidates whose distances are measured on the stored keys
 _ROUNDING = 1e-3  # of a distance and a norm: how far sums in float32 may be off, with much to spare
 _GATHERED_NUMBERS = 1 << 20  # keys are fetched a few rows at a time, so that they stay in the processor's cache
+_MOST_CANDIDATES = 1 << 20  # numbers of a deeper search held at a time
 _TAKEN_IN = 64  # new entries are taken into the index by so many; up to twice as many are compared one by one
 _MOSTLY_ALLOWED = 0.5  # from here on it is cheaper to search without a selection and to drop what is not allowed
 
@@ -137,17 +138,24 @@ class Retriever:
         wanted: int,
         excluded: Sequence[np.ndarray | None] | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same, but rows with too few candidates that count are searched among what is allowed."""
+        """The same, but rows with too few candidates that count are searched among what is allowed.
+
+        Of what is found there only the nearest are kept: `wanted` may be as many as the store has entries.
+        """
         distances, entry_ids = found
         short = _short(entry_ids, k)
         if not short:
             return found
-        without = [excluded[i] for i in short] if excluded is not None else None
-        deeper = self._candidates(queries[short], wanted, without, self._allowed is not None)
-        pad = (0, wanted - entry_ids.shape[1])
-        distances = torch.nn.functional.pad(distances, pad)
-        entry_ids = torch.nn.functional.pad(entry_ids, pad, value=-1)
-        distances[short], entry_ids[short] = deeper
+        if (missing := k - entry_ids.shape[1]) > 0:
+            distances = torch.nn.functional.pad(distances, (0, missing))
+            entry_ids = torch.nn.functional.pad(entry_ids, (0, missing), value=-1)
+        step = max(1, _MOST_CANDIDATES // wanted)
+        for start in range(0, len(short), step):
+            rows = short[start : start + step]
+            without = [excluded[i] for i in rows] if excluded is not None else None
+            deeper = self._candidates(queries[rows], wanted, without, self._allowed is not None)
+            nearest = nearest_first(entry_ids.shape[1], *(part.numpy() for part in deeper))
+            distances[rows], entry_ids[rows] = (torch.from_numpy(part) for part in nearest)
         return distances, entry_ids
 
     def _candidates(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from nearmt.corpus import DropCounts, SentencePair, read_pairs
+from nearmt.corrections import Batch
 from nearmt.errors import NearMTError, SettingError
 from nearmt.server.failures import ApiError
 from nearmt.server.stores import Shelf
@@ -141,7 +142,7 @@ class ImportJobs:
         job.total = sum(
             1 for _ in read(DropCounts())
         )  # also finds what is wrong with the file before anything is added
-        pairs = read(drops)
+        pairs, batch = read(drops), Batch()
         while chunk := list(islice(pairs, _PAIRS_AT_ONCE)):
             if self._is_closing.is_set():
                 raise SettingError(
@@ -152,7 +153,7 @@ class ImportJobs:
                 replace(pair, origin=job.origin) if job.forces_origin or pair.origin in unnamed else pair
                 for pair in chunk
             ]
-            added = self._shelf.add(job.store, named)
+            added = self._shelf.add(job.store, named, batch)
             for name in ("added", "replaced", "duplicates", "unchanged", "too_long"):
                 setattr(job, name, getattr(job, name) + getattr(added, name))
             job.done += len(chunk)

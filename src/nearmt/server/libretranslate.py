@@ -197,6 +197,6 @@ async def suggest(request: Request) -> dict[str, Any]:
             raise ApiError(413, "too_long", f"{name} has too many characters")
     source = None if body.source == _AUTO else body.source
     facts = context.chooser.by_languages(caller, source, body.target)
-    # By its text, so that the next suggestion for the same text replaces this one.
-    await add_pairs(context, facts.name, [SentencePair(body.q, body.s, "suggestion", _ORIGIN)])
+    # Without a unit id, so that the next suggestion for the same text replaces this one.
+    await add_pairs(context, facts.name, [SentencePair(body.q, body.s, None, _ORIGIN)])
     return {"success": True}

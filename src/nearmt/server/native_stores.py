@@ -10,6 +10,7 @@ from starlette.datastructures import UploadFile
 
 from nearmt.corpus import SentencePair
 from nearmt.corpus.pairs import utc_date
+from nearmt.corrections import Batch
 from nearmt.errors import NearMTError
 from nearmt.server.access import Caller
 from nearmt.server.context import Context
@@ -92,7 +93,7 @@ def _editable(request: Request, name: str) -> tuple[Context, Caller]:
 
 @router.post(
     "/stores/{name}/units", response_model=AddedReply, responses=errors(401, 403, 404, 409, 429, 503),
-    summary="Add units, or correct those whose unit_id is known",
+    summary="Add units, or correct those that are there",
 )  # fmt: skip
 async def add_units(request: Request, name: str, body: UnitsBody) -> dict[str, Any]:
     context, _ = _editable(request, name)
@@ -101,14 +102,16 @@ async def add_units(request: Request, name: str, body: UnitsBody) -> dict[str, A
         raise ApiError(413, "too_many_units", f"{limits.max_units} units are the most at once: import a file instead")
     pairs = [_pair(unit, number, body.origin or _ORIGIN, limits.max_characters_per_text) for number, unit in
              enumerate(body.units, 1)]  # fmt: skip
-    return await add_pairs(context, name, pairs)
+    return await add_pairs(context, name, pairs, keep_both=body.keep_both)
 
 
-async def add_pairs(context: Context, name: str, pairs: list[SentencePair]) -> dict[str, Any]:
+async def add_pairs(
+    context: Context, name: str, pairs: list[SentencePair], *, keep_both: bool = False
+) -> dict[str, Any]:
     """Add to a store in its own thread; when this returns, the pairs are on disk."""
     try:
         added = await asyncio.get_running_loop().run_in_executor(
-            context.shelf.writer(name), context.shelf.add, name, pairs
+            context.shelf.writer(name), context.shelf.add, name, pairs, Batch(keep_both)
         )
     except NearMTError as error:
         raise context.desk.without_paths(error) from None

@@ -160,7 +160,11 @@ class StoreDetailReply(StoreReply):
 
 
 class UnitBody(Body):
-    """A segment and its translation. One with the same unit_id, origin and source replaces the former."""
+    """A segment and its translation.
+
+    It replaces the one with the same unit_id, origin and source. Without a unit_id it replaces those with the same
+    origin and source.
+    """
 
     source: Annotated[str, StringConstraints(min_length=1)]
     target: Annotated[str, StringConstraints(min_length=1)]
@@ -172,15 +176,19 @@ class UnitBody(Body):
 class UnitsBody(Body):
     units: list[UnitBody] = Field(min_length=1)
     origin: Name | None = Field(default=None, description="of units that state none; else api")
+    keep_both: bool = Field(default=False, description="keep the stored translations of a source beside the new ones")
 
 
 class AddedReply(Reply):
     added: int = Field(description="new sentences")
-    replaced: int = Field(description="corrected: the unit was there with another target")
+    replaced: int = Field(description="corrected: the unit, or the source, was there with another target")
     duplicates: int = Field(description="there already under another unit or origin, which is noted")
     unchanged: int = Field(description="there already under this unit")
     too_long: int = Field(description="left out because the model does not take so long a sentence")
     dropped: dict[str, int] = Field(description="left out for other reasons")
+    competing: dict[str, int] = Field(
+        description="new pairs whose source has another target from another origin, by that origin"
+    )
 
 
 class RemovedUnit(Reply):

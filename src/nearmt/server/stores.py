@@ -9,6 +9,7 @@ from typing import Any
 
 from nearmt.beam import BeamSettings
 from nearmt.corpus import SentencePair
+from nearmt.corrections import Batch
 from nearmt.decoder import DecodingSettings
 from nearmt.editing import Added, Removed
 from nearmt.errors import NearMTError
@@ -211,9 +212,9 @@ class Shelf:
         """The one thread that changes this store."""
         return self._writers[name]
 
-    def add(self, name: str, pairs: Sequence[SentencePair]) -> Added:
+    def add(self, name: str, pairs: Sequence[SentencePair], batch: Batch) -> Added:
         """Add or correct units; when it returns they are on disk and used by the next translation."""
-        return self._stores[name].add(list(pairs))
+        return self._stores[name].add(list(pairs), batch=batch)
 
     def remove(
         self, name: str, *, unit_id: str | None, origin: str | None, source: str | None, target: str | None = None

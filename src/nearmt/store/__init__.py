@@ -21,7 +21,7 @@ from nearmt.store.files import (
     write_lock,
 )
 from nearmt.store.filters import Filter, Origin, origins
-from nearmt.store.hashing import identity_hash, pair_hash, text_hash
+from nearmt.store.hashing import identity_hash, name_hash, pair_hash, text_hash
 from nearmt.store.keys import KEY_TYPES, KeyCode
 from nearmt.store.lookup import SortedColumn, TextLookup, units_matching
 from nearmt.store.manifest import BuildProgress, Languages, Manifest, now
@@ -67,6 +67,7 @@ __all__ = [
     "identity_hash",
     "inspect",
     "make_room",
+    "name_hash",
     "now",
     "opened_anew",
     "origins",

@@ -87,7 +87,8 @@ export const version = () => call("GET", "v1/version");
 export const listStores = () => call("GET", "v1/stores");
 export const showStore = (name) => call("GET", storePath(name));
 export const showJob = (id) => call("GET", `v1/jobs/${encodeURIComponent(id)}`);
-export const addUnits = (store, units) => call("POST", `${storePath(store)}/units`, { body: { units } });
+export const addUnits = (store, units, { keepBoth = false } = {}) =>
+  call("POST", `${storePath(store)}/units`, { body: { units, keep_both: keepBoth } });
 export const removePair = (store, source, target) =>
   call("DELETE", `${storePath(store)}/units`, { query: { source, target } });
 

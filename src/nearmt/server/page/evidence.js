@@ -200,7 +200,7 @@ function neighborRow(neighbor, most, removals, storeName) {
   }
 
   async function undo() {
-    await addUnits(neighbor.store ?? storeName, known.units);
+    await addUnits(neighbor.store ?? storeName, known.units, { keepBoth: true });
     settle(null);
     notify("It is back in the memory.");
   }
