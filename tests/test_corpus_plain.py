@@ -42,7 +42,7 @@ def test_tsv_columns_are_source_target_id_origin_date(tmp_path: Path) -> None:
     assert [(p.source, p.target, p.unit_id, p.origin, p.changed_at) for p in pairs] == [
         ("Hund", "dog", None, "m.tsv", None),
         ("Katze", "cat", "u7", "manual", "2024-05-01T12:00:00Z"),
-        ("Maus", "mouse", "6", "m.tsv", None),
+        ("Maus", "mouse", None, "m.tsv", None),
     ]
     assert drops == {"empty": 2, "identical": 1}
 
