@@ -158,6 +158,29 @@ def test_many_excluded_sentences_still_leave_k_neighbors(tmp_path):
     np.testing.assert_allclose(found.squared_distances[0], expected, rtol=1e-4)
     assert found.entry_ids[1, 0] == 3
 
+@pytest.mark.parametrize("factory", [None, "IVF16,PQ8x4fs"])
+def test_a_deeper_search_of_some_rows_takes_little_memory_and_finds_the_same(tmp_path, monkeypatch, factory):
+    snapshot = make_store(tmp_path / "s", clustered(1000, 16))
+    queries = torch.from_numpy(clustered(20, 16, 3).astype(np.float32))
+    allowed = np.arange(0, 1000, 29)
+    excluded = [np.setdiff1d(np.arange(1000), allowed) if row % 3 else None for row in range(20)]
+    retriever = Retriever(snapshot, build_index(snapshot, factory, 16) if factory else None)
+    expected = retriever.search(queries, 32, excluded)
+    shapes = []
+    candidates = Retriever._candidates
+
+    def recorded(self, rows, *others):
+        found = candidates(self, rows, *others)
+        shapes.append(tuple(found[1].shape))
+        return found
+
+    monkeypatch.setattr(Retriever, "_candidates", recorded)
+    monkeypatch.setattr("nearmt.retriever.search._MOST_CANDIDATES", 2500)
+    found = retriever.search(queries, 32, excluded)
+    assert max(rows * columns for rows, columns in shapes[1:]) <= 2500
+    for name in ("squared_distances", "token_ids", "entry_ids", "found"):
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+
 
 def test_held_out_states_leave_out_the_sentence_and_its_doubles(tmp_path):
     sources = ["same", "same", *(f"s{i}" for i in range(98))]
