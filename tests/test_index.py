@@ -158,6 +158,7 @@ def test_many_excluded_sentences_still_leave_k_neighbors(tmp_path):
     np.testing.assert_allclose(found.squared_distances[0], expected, rtol=1e-4)
     assert found.entry_ids[1, 0] == 3
 
+
 @pytest.mark.parametrize("factory", [None, "IVF16,PQ8x4fs"])
 def test_a_deeper_search_of_some_rows_takes_little_memory_and_finds_the_same(tmp_path, monkeypatch, factory):
     snapshot = make_store(tmp_path / "s", clustered(1000, 16))
