@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -130,6 +132,18 @@ def test_evaluate_refuses_a_folder_with_files(nearmt, client, tmp_path, monkeypa
     assert json.loads(printed)
     assert (out / "base.txt").read_text(encoding="utf-8") == first
     assert [path.name for path in out.iterdir()] == ["base.txt"]
+
+
+def test_bench_server_leaves_the_working_directory_alone(client, tmp_path):
+    pytest.importorskip("uvicorn")
+    (tmp_path / "in.de").write_text(SENTENCE, encoding="utf-8")
+    before = set(Path(tempfile.gettempdir()).glob("nearmt-bench-server-*"))
+    command = [sys.executable, "-m", "nearmt", "bench-server", client.store, "in.de"]
+    options = ["--clients", "2", "--seconds", "1", "--json", "-q", "--threads", "1"]
+    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["wrong_answers"] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["in.de"]
+    assert set(Path(tempfile.gettempdir()).glob("nearmt-bench-server-*")) <= before
 
 
 @pytest.mark.usefixtures("no_model")

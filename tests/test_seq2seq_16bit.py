@@ -17,7 +17,6 @@ import torch
 from transformers import MarianMTModel
 
 import tiny_models
-from nearmt.cluster.worker import Job
 from nearmt.errors import SettingError
 from nearmt.memory import Store, build
 from nearmt.seq2seq import Seq2Seq, int8, processor
@@ -134,8 +133,6 @@ def test_a_store_built_where_the_processor_cannot_opens_where_it_can(client, tmp
     assert store.manifest.model["engine"] == "torch"
     assert "dtype" not in store.manifest.model
     assert Translator(store.folder, method="base").model.engine == "torch"
-    job = Job(store.folder, store.manifest, 4096, model.dtype, device="cpu", threads=1, offline=True)
-    assert job.dtype == "float32"
 
 
 OPEN = """
