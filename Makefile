@@ -53,4 +53,4 @@ format: $(READY)
 	$(RUN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo-output paper-output bench-output build dist
+	rm -rf $(VENV) demo-output toy-output paper-output bench-output build dist

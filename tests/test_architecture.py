@@ -13,7 +13,7 @@ import nearmt
 SOURCE = Path(nearmt.__file__).parent
 # From the ground up: a room may import itself and whatever stands before it.
 ORDER = [
-    "errors", "markup", "progress", "greatest", "neighbors", "corpus", "store", "mixture", "guard", "metak",
+    "errors", "markup", "progress", "outputs", "greatest", "neighbors", "corpus", "store", "mixture", "guard", "metak",
     "relatives", "seq2seq", "beam", "index", "retriever", "scores", "recall", "indexing", "compatibility",
     "harvest", "corrections", "intake", "builder", "cluster", "health", "housekeeping", "editing", "gate",
     "methods", "decoder", "evidence", "devset", "gating", "adaptation", "translator", "evaluation", "memory",

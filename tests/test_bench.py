@@ -25,11 +25,11 @@ SETTINGS = BenchSettings(
 
 @pytest.fixture(scope="module")
 def measured(client, tmp_path_factory):
-    out = tmp_path_factory.mktemp("bench")
-    save_random_marian(out / "tiny", vocabulary=300, width=64, layers=1)
+    out = tmp_path_factory.mktemp("bench") / "out"
+    save_random_marian(out.parent / "tiny", vocabulary=300, width=64, layers=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nearmt.bench.systems.ORIGINAL_INDEX", "IVF16,PQ8")
-        content = run_bench(client.store, out, SETTINGS, out / "tiny")
+        content = run_bench(client.store, out, SETTINGS, out.parent / "tiny")
     return out, content
 
 
@@ -74,7 +74,7 @@ def test_the_making_of_a_large_store_is_told_also_when_it_is_used_again(measured
     assert all(step["seconds"] > 0 for step in told["made"].values())
     assert list(told["search"]) == ["2000", "4000", "20000", "40000"]
     assert 0.5 < told["recall"]["mass"] <= 1
-    again = run_bench(client.store, out, BenchSettings(**{**vars(SETTINGS), "tables": ("scale",)}), out / "tiny")
+    again = run_bench(client.store, out, BenchSettings(**{**vars(SETTINGS), "tables": ("scale",)}), out.parent / "tiny")
     assert again["tables"]["scale"]["made"] == told["made"]
 
 
@@ -101,7 +101,7 @@ def test_a_store_is_timed_with_its_own_model_on_real_text(measured, client, tmp_
     with pytest.raises(SettingError, match="cannot be read"):
         run_bench(client.store, out, BenchSettings(**{**vars(chosen), "text": tmp_path / "none"}))
     with pytest.raises(StoreMismatchError, match="was built with"):
-        run_bench(client.store, out, chosen, out / "tiny")
+        run_bench(client.store, out, chosen, out.parent / "tiny")
 
 
 def test_memory_on_top_is_seen_while_it_is_held():
@@ -119,7 +119,7 @@ def test_the_store_is_used_again(measured, client, monkeypatch):
     monkeypatch.setattr("nearmt.bench.materials.fill", lambda *args: pytest.fail("made again"))
     monkeypatch.setattr("nearmt.bench.living.fill", lambda *args: pytest.fail("made again"))
     again = run_bench(
-        client.store, out, BenchSettings(**{**vars(SETTINGS), "tables": ("search", "living")}), out / "tiny"
+        client.store, out, BenchSettings(**{**vars(SETTINGS), "tables": ("search", "living")}), out.parent / "tiny"
     )
     assert set(again["tables"]) == {"search", "living"}
 

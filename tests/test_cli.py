@@ -78,10 +78,11 @@ def test_an_output_file_appears_whole_or_not_at_all(nearmt, client, tmp_path):
     text.write_bytes(b"die neue tabelle zeigt die zelle .\n" * 40 + b"\xff\n")
     out = tmp_path / "out.en"
     out.write_text("old")
-    assert_one_sentence(nearmt("translate", client.store, text, "-o", out, "-q", "--batch-size", "1"), "UTF-8")
+    options = ("-q", "--batch-size", "1", "--force")
+    assert_one_sentence(nearmt("translate", client.store, text, "-o", out, *options), "UTF-8")
     assert out.read_text() == "old"
     text.write_text("die neue tabelle zeigt die zelle .\n", encoding="utf-8")
-    assert nearmt("translate", client.store, text, "-o", text, "-q")[0] == 0
+    assert nearmt("translate", client.store, text, "-o", text, "-q", "--force")[0] == 0
     assert "spreadsheet" in text.read_text(encoding="utf-8")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.de", "out.en"]
 

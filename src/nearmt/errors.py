@@ -10,6 +10,8 @@
     ├── IndexUnavailableError    the search engine that holds a store's index does not answer
     ├── MarkupError          text with tags is not well-formed
     ├── DocumentError        a file to translate cannot be read or written
+    ├── OutputError          a file or folder cannot be written where it was asked for
+    │   └── OutputExistsError    there is one already, and overwriting it was not asked for
     ├── ClusterError         workers on Ray cannot be had, or fail
     ├── SettingError         an option or argument that makes no sense
     └── MissingExtraError    an optional package is needed
@@ -59,6 +61,14 @@ class MarkupError(NearMTError):
 
 class DocumentError(NearMTError):
     """A file to translate cannot be read or written."""
+
+
+class OutputError(NearMTError):
+    """A file or folder cannot be written where it was asked for."""
+
+
+class OutputExistsError(OutputError):
+    """There is a file or folder already, and overwriting it was not asked for."""
 
 
 class ClusterError(NearMTError):

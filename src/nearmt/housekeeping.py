@@ -14,9 +14,9 @@ from typing import Any
 
 from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
 from nearmt.indexing import IndexSettings, forget_collections, index_snapshot
+from nearmt.outputs import UNFINISHED
 from nearmt.progress import Progress, silent
 from nearmt.store import (
-    UNFINISHED,
     Copier,
     Manifest,
     Snapshot,

@@ -126,14 +126,18 @@ class Store:
         manifest = self.snapshot().manifest
         return dict(reindex(self.folder, settings or IndexSettings.of(manifest), progress).index or {})
 
-    def export_tmx(self, path: str | Path) -> int:
-        """Write the memory as TMX, one unit for each place that a pair comes from; gives their number."""
+    def export_tmx(self, path: str | Path, *, overwrite: bool = False) -> int:
+        """Write the memory as TMX, one unit for each place that a pair comes from; gives their number.
+
+        A file that exists is replaced only with `overwrite`, and only by a whole one.
+        """
         snapshot = self.snapshot()
         languages = snapshot.manifest.languages
         with storage_errors(Path(path)):
             return write_tmx(
-                Path(path), snapshot.all_units(), languages.source or "und", languages.target or "und", __version__
-            )
+                Path(path), snapshot.all_units(), languages.source or "und", languages.target or "und", __version__,
+                overwrite=overwrite,
+            )  # fmt: skip
 
     def _load(self, manifest: Manifest, model: Seq2Seq | str | Path | None, offline: bool) -> Seq2Seq:
         """The model given, or the store's own, loaded once."""

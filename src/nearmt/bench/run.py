@@ -38,6 +38,7 @@ from nearmt.builder import BuildSettings
 from nearmt.guard import STAGES, Guard
 from nearmt.metak import MetaK
 from nearmt.mixture import Method, Uniform, Vanilla
+from nearmt.outputs import claim_folder
 from nearmt.progress import Progress, silent
 from nearmt.recall import measure_recall
 from nearmt.relatives import Robust
@@ -56,6 +57,7 @@ def run_bench(
     """Measure with the states of a store; models and stores made for it stay in `out` and are used again."""
     out = out.absolute()
     source = open_finished(states.absolute())
+    claim_folder(out, "bench", ("bench.json", "timing-*.store", "living-*.store", ".bench.lock"))
     with build_lock(out / "bench"):
         bench = _Bench(model, source, out, settings, progress)
         results = {name: getattr(bench, name)() for name in settings.tables}

@@ -18,7 +18,7 @@ from nearmt.cli import (
     store_commands,
     text_commands,
 )
-from nearmt.errors import NearMTError
+from nearmt.errors import NearMTError, OutputExistsError
 
 app = typer.Typer(
     name="nearmt",
@@ -59,6 +59,8 @@ def main() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         app(standalone_mode=True)
+    except OutputExistsError as error:
+        _leave(f"{error}: choose another name, or overwrite it with --force", error.exit_code)
     except NearMTError as error:
         _leave(str(error), error.exit_code)
     except OSError as error:

@@ -32,7 +32,8 @@ def register(app: typer.Typer) -> None:
 def bench(
     store: StorePath,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for the model and store that are made for it, and the results.")
+        Path,
+        typer.Option("--out", "-o", help="Folder for what it makes and the results: a new one, or an earlier bench's."),
     ] = Path("bench-output"),
     model: Annotated[
         Path | None,
@@ -69,6 +70,7 @@ def bench(
     from nearmt.bench.report import tables as made_tables
     from nearmt.cli.options import names_of, numbers_of
     from nearmt.report import standalone
+    from nearmt.store import replace_file
 
     set_threads(threads)
     settings = BenchSettings(
@@ -78,10 +80,10 @@ def bench(
     )  # fmt: skip
     with reporting(quiet) as progress:
         content = run_bench(store, out, settings, model, progress)
-    (out / "performance.md").write_text(as_markdown(content), encoding="utf-8")
+    replace_file(out / "performance.md", as_markdown(content).encode())
     chart = growth_chart(content)
     if chart is not None:
-        (out / "growth.svg").write_text(standalone(chart), encoding="utf-8")
+        replace_file(out / "growth.svg", standalone(chart).encode())
     if as_json:
         print_json(content)
         return

@@ -18,9 +18,9 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the store and the report.")] = Path(
-        "demo-output"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for the store and the report: a new one, or an earlier demo's.")
+    ] = Path("demo-output"),
     threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,

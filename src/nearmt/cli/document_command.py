@@ -30,16 +30,12 @@ def document_job(text: str, out: Path | None, n_best: int, overwrite: bool) -> D
     if path.suffix.lower() == ".pot":
         raise DocumentError(f"{path} is a PO template: make a PO file of it with msginit, then translate that.")
     if document_format(path) is None:
-        if overwrite:
-            raise SettingError("--force is for XLIFF, PO and TMX files")
         return None
     if out is None or str(out) == "-":
         raise SettingError(f"{path} needs a file to write to: -o OUT{path.suffix}")
     if n_best > 1:
         raise SettingError("--n-best is for lines of text: a file has one translation for each unit")
     check_readable(path)
-    if out.exists() and not overwrite:
-        raise DocumentError(f"{out} exists: choose another name or say --force.")
     return DocumentJob(path, out, overwrite)
 
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,8 +98,11 @@ def _server(store: Path, options: list[str]) -> Iterator[tuple[str, int]]:
     from nearmt.errors import NearMTError
 
     command = [sys.executable, "-m", "nearmt", "serve", str(store), "--port", "0", *options]
-    log = Path(f"bench-server-{int(time.time())}.log")
-    with log.open("w+", encoding="utf-8") as errors, subprocess.Popen(command, stderr=errors) as process:
+    with (
+        tempfile.NamedTemporaryFile("w+", prefix="nearmt-bench-server-", suffix=".log", encoding="utf-8") as errors,
+        subprocess.Popen(command, stderr=errors) as process,
+    ):
+        log = Path(errors.name)
         try:
             listening = None
             while listening is None:
@@ -117,7 +121,6 @@ def _server(store: Path, options: list[str]) -> Iterator[tuple[str, int]]:
         finally:
             process.terminate()
             process.wait()
-            log.unlink()
 
 
 def _mean_batch(url: str) -> float | None:

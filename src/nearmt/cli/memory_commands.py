@@ -9,6 +9,7 @@ import typer
 from nearmt.cli.description import index_text, say_recall
 from nearmt.cli.options import (
     AsJson,
+    Force,
     Format,
     MemoryOption,
     ModelOption,
@@ -21,6 +22,7 @@ from nearmt.cli.options import (
     set_threads,
 )
 from nearmt.cli.output import print_json, reporting, say
+from nearmt.outputs import is_stream
 
 
 def register(app: typer.Typer) -> None:
@@ -202,19 +204,18 @@ def index(
 
 def export(
     store: StorePath,
-    tmx: Annotated[Path, typer.Option("--tmx", help="The file to write.")],
-    force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
+    tmx: Annotated[Path, typer.Option("--tmx", help="A new file to write.")],
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a store's memory as TMX, with unit ids, origins and dates."""
-    from nearmt.errors import SettingError
     from nearmt.memory import Store
 
-    if tmx.exists() and not force:
-        raise SettingError(f"{tmx} exists: choose another place, or write over it with --force")
-    count = Store(store).export_tmx(tmx)
+    count = Store(store).export_tmx(tmx, overwrite=force)
     if as_json:
         print_json({"units": count, "file": str(tmx)})
+    elif is_stream(tmx):
+        say(f"{count:,} units written to {tmx}")  # standard output may be where they went
     else:
         print(f"{count:,} units written to {tmx}")
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there already.")]
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the store.")]
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="The store's model under another name or at another place.")

@@ -19,9 +19,10 @@ def paper(
         str,
         typer.Argument(metavar="CONFIG", help="A TOML file, or a ready configuration: demo-de-en, paper-de-en."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for stores, results and reports.")] = Path(
-        "paper-output"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Folder for stores, results and reports: a new one, or an earlier run's."),
+    ] = Path("paper-output"),
     show: Annotated[bool, typer.Option("--show", help="Print the configuration and leave.")] = False,
     threads: Threads = None,
     as_json: AsJson = False,

@@ -20,6 +20,7 @@ from nearmt.cli.options import (
     EarlyStopping,
     EngineOption,
     Exclude,
+    Force,
     Format,
     GateOption,
     K,
@@ -40,6 +41,7 @@ from nearmt.cli.options import (
     set_threads,
 )
 from nearmt.cli.output import print_json, print_table, reporting, say
+from nearmt.outputs import check_output, check_output_folder, writing_text
 from nearmt.progress import Progress
 
 if TYPE_CHECKING:
@@ -56,19 +58,14 @@ def register(app: typer.Typer) -> None:
 
 
 @contextmanager
-def _output(path: Path | None) -> Iterator[TextIO]:
+def _output(path: Path | None, overwrite: bool) -> Iterator[TextIO]:
     """Standard output, or a file that appears whole when all is written."""
-    if path is None or str(path) == "-":
+    if path is None:
         yield sys.stdout
         sys.stdout.flush()
         return
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        with beside.open("w", encoding="utf-8", newline="\n") as out:
-            yield out
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with writing_text(path, overwrite=overwrite) as out:
+        yield out
 
 
 def translate(
@@ -79,7 +76,9 @@ def translate(
             metavar="[TEXT]", help="File with a sentence a line, - for standard input; or an XLIFF, PO or TMX file."
         ),
     ] = "-",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; else standard output.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A new file to write to, - for standard output, the default.")
+    ] = None,
     model: ModelOption = None,
     offline: Offline = False,
     engine: EngineOption = None,
@@ -101,9 +100,7 @@ def translate(
     early_stopping: EarlyStopping = "false",
     batch_size: BatchSize = 32,
     threads: Threads = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write an XLIFF, PO or TMX file over one that exists.")
-    ] = False,
+    force: Force = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -115,6 +112,9 @@ def translate(
 
     set_threads(threads)
     document = document_job(text, out, n_best, force)
+    out = None if str(out) == "-" else out
+    if out is not None:
+        check_output(out, overwrite=force)
     if n_best > 1 and not as_json:
         raise SettingError("--n-best gives several lines a sentence, so it needs --json")
     settings = decoding_settings(beam, length_penalty, early_stopping, batch_size, n_best)
@@ -136,17 +136,23 @@ def translate(
         fill_document(translator, document, as_json, quiet)
         return
     try:
-        _translate_all(translator, lines, out, batch_size, as_json, quiet)
+        _translate_all(translator, lines, out, force, batch_size, as_json, quiet)
     except BrokenPipeError:
         # Whoever read our output has gone; what is left in the buffer must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _translate_all(
-    translator: "Translator", lines: Iterator[str], out: Path | None, batch_size: int, as_json: bool, quiet: bool
+    translator: "Translator",
+    lines: Iterator[str],
+    out: Path | None,
+    overwrite: bool,
+    batch_size: int,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     done = 0
-    with _output(out) as written, reporting(quiet or (out is None and sys.stdout.isatty())) as progress:
+    with _output(out, overwrite) as written, reporting(quiet or (out is None and sys.stdout.isatty())) as progress:
         while chunk := list(islice(lines, batch_size * _LINES_AT_ONCE)):
             for result in translator.translate(chunk, on_done=_counter(progress, done)):
                 written.write(_line(result, as_json) + "\n")
@@ -182,13 +188,16 @@ def evaluate(
     offline: Offline = False,
     engine: EngineOption = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many pairs.")] = None,
-    outputs: Annotated[Path | None, typer.Option("--outputs", help="Folder to write each method's output to.")] = None,
+    outputs: Annotated[
+        Path | None, typer.Option("--outputs", help="A new or empty folder to write each method's output to.")
+    ] = None,
     beam: Beam = 4,
     length_penalty: LengthPenalty = 0.6,
     early_stopping: EarlyStopping = "false",
     batch_size: BatchSize = 32,
     format: Format = None,
     threads: Threads = None,
+    force: Force = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -198,6 +207,8 @@ def evaluate(
     from nearmt.translator import Translator
 
     set_threads(threads)
+    if outputs is not None:
+        check_output_folder(outputs, overwrite=force)
     settings = decoding_settings(beam, length_penalty, early_stopping, batch_size)
     translator = Translator(store, model=model, method="base", decoding=settings, offline=offline, engine=engine)
     loaded = load_pairs(test, translator.snapshot.manifest.languages, format)
@@ -205,14 +216,15 @@ def evaluate(
         say(f"Left out of the test set: {', '.join(f'{n} {why}' for why, n in loaded.dropped.items())}.")
     with reporting(quiet) as progress:
         result = run(translator, loaded.pairs[:limit], names_of(methods) if methods else None, progress)
-    if outputs is not None:
-        outputs.mkdir(parents=True, exist_ok=True)
-        for name, lines in result.outputs.items():
-            (outputs / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     if as_json:
         print_json(result.as_dict())
     else:
         _print_evaluation(result, quiet)
+    if outputs is not None:
+        outputs.mkdir(parents=True, exist_ok=True)
+        for name, lines in result.outputs.items():
+            with writing_text(outputs / f"{name}.txt", overwrite=force) as out:
+                out.writelines(f"{line}\n" for line in lines)
 
 
 def _print_evaluation(result: "Evaluation", quiet: bool) -> None:

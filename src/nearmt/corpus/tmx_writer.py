@@ -7,30 +7,35 @@ from pathlib import Path
 from lxml import etree
 
 from nearmt.corpus.pairs import SentencePair
+from nearmt.outputs import check_output, writing
 
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
-def write_tmx(path: Path, pairs: Iterable[SentencePair], source_lang: str, target_lang: str, version: str) -> int:
+def write_tmx(
+    path: Path,
+    pairs: Iterable[SentencePair],
+    source_lang: str,
+    target_lang: str,
+    version: str,
+    *,
+    overwrite: bool = False,
+) -> int:
     """Write pairs with their unit ids, origins and dates; gives their number. The file appears when it is whole."""
-    beside = path.with_name(f".{path.name}.new")
+    check_output(path, overwrite=overwrite)
     count = 0
-    try:
-        with beside.open("wb") as out, etree.xmlfile(out, encoding="utf-8") as file:
-            file.write_declaration()
-            with file.element("tmx", version="1.4"):
+    with writing(path, overwrite=overwrite) as out, etree.xmlfile(out, encoding="utf-8") as file:
+        file.write_declaration()
+        with file.element("tmx", version="1.4"):
+            file.write("\n")
+            file.write(_header(source_lang, version))
+            with file.element("body"):
                 file.write("\n")
-                file.write(_header(source_lang, version))
-                with file.element("body"):
+                for pair in pairs:
+                    file.write(_unit(pair, source_lang, target_lang))
                     file.write("\n")
-                    for pair in pairs:
-                        file.write(_unit(pair, source_lang, target_lang))
-                        file.write("\n")
-                        count += 1
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+                    count += 1
     return count
 
 

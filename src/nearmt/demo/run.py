@@ -17,6 +17,7 @@ from nearmt.evaluation import evaluate
 from nearmt.memory import Store, build, load_pairs
 from nearmt.metak import NeighborCache, TrainingSettings, train_metak
 from nearmt.mixture import Method, Uniform, Vanilla
+from nearmt.outputs import claim_folder
 from nearmt.progress import Progress, silent
 from nearmt.report import Example, pick_examples
 from nearmt.scores import bleu
@@ -65,8 +66,8 @@ def find_materials() -> Materials:
 def run_demo(
     materials: Materials, out: Path, settings: AdaptationSettings | None = None, progress: Progress = silent
 ) -> DemoResult:
-    """Build, train, compare, look at examples; all under `out`."""
-    out.mkdir(parents=True, exist_ok=True)
+    """Build, train, compare, look at examples; all under `out`, a new folder or that of an earlier demo."""
+    claim_folder(out, "demo", ("demo.store", "demo.store.partial", ".demo.store.lock"))
     model = Seq2Seq.load(materials.model)
     folder = out / "demo.store"
     chosen = settings or QUICK

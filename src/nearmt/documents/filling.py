@@ -1,6 +1,5 @@
 """From a file to the same file with its untranslated units filled."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from nearmt.documents.units import Document, Gap
 from nearmt.documents.xliff import read_xliff
 from nearmt.errors import DocumentError, MarkupError
 from nearmt.markup import Marked, Rules, translate_with_ways
+from nearmt.outputs import check_output, writing
 from nearmt.progress import Progress, silent
 
 Translate = Callable[[list[str]], list[str]]
@@ -51,12 +51,10 @@ def translate_document(
 ) -> Summary:
     """Fill the untranslated units of an XLIFF, PO or TMX file; `out` appears whole or not at all.
 
-    `languages` are those of the translator: a file of other languages is refused.
+    A file that exists, `path` itself too, is replaced only with `overwrite`. `languages` are those of the translator: a
+    file of other languages is refused.
     """
-    if out.exists() and not overwrite:
-        raise DocumentError(f"{out} exists: choose another name or say --force.")
-    if not out.parent.is_dir():
-        raise DocumentError(f"{out.parent} is no folder: {out.name} cannot be written there.")
+    check_output(out, overwrite=overwrite)
     document, encoded, is_xml = _read(path, languages)
     try:
         results = _translated(document, translate, languages.source or "en", progress)
@@ -66,7 +64,11 @@ def translate_document(
     data = encoded.encode(document.filled(texts), is_xml=is_xml, name=str(path))
     if is_xml:
         check_document(data, str(out))
-    _write(out, data)
+    try:
+        with writing(out, overwrite=overwrite) as stream:
+            stream.write(data)
+    except OSError as error:
+        raise DocumentError(f"{out} cannot be written: {error.strerror or error}.") from error
     ways = [{marked.way for marked in unit} for unit in results]
     return Summary(
         len(results), document.left, sum("pieces" in unit for unit in ways), sum("source" in unit for unit in ways)
@@ -106,17 +108,3 @@ def _fill(gaps: Sequence[Gap], translate: Translate, language: str) -> list[Mark
         return []
     rules: Rules = gaps[0].rules  # one file, one format
     return translate_with_ways([gap.source for gap in gaps], translate, rules, language=language)
-
-
-def _write(out: Path, data: bytes) -> None:
-    beside = out.with_name(f".{out.name}.new")
-    try:
-        with beside.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(out)
-    except OSError as error:
-        raise DocumentError(f"{out} cannot be written: {error.strerror or error}.") from error
-    finally:
-        beside.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nearmt.outputs import claim_folder
 from nearmt.paper.config import PaperConfig
 from nearmt.paper.costs import CaseStudy, Statistics, Timing
 from nearmt.paper.lab import Lab
@@ -26,8 +27,9 @@ _NEED_TWO_DOMAINS = ("generality", "robustness")
 def run_paper(
     config: PaperConfig, out: Path, model: Seq2Seq | None = None, progress: Progress = silent
 ) -> list[Section]:
-    """Compute what is missing under `out` and write the reports there."""
+    """Compute what is missing under `out`, a new folder or that of an earlier run, and write the reports there."""
     out = out.absolute()
+    claim_folder(out, "paper", ("cells/*-*.json", "networks/*.safetensors", "stores/*.store*", ".results.lock"))
     with build_lock(out / "results"):
         if model is None:
             model = Seq2Seq.load(

@@ -13,18 +13,24 @@ ENGINES = ("auto", "torch", "int8")
 _TOLERANCE = 0.35
 
 
-def choose_engine(wanted: str, plain: TorchEngine, name: str, probe: tuple[torch.Tensor, ...]) -> Engine:
-    """The engine asked for; "auto" is int8 where it is known to be faster and does what torch does."""
+def choose_engine(
+    wanted: str, plain: TorchEngine, name: str, probe: tuple[torch.Tensor, ...], *, is_fallback: bool = False
+) -> Engine:
+    """The engine asked for; "auto" is int8 where it is known to be faster and does what torch does.
+
+    A model that is in float32 only because the processor cannot do better (`is_fallback`) gets the engine that it would
+    get elsewhere: a store is tied to its engine, and must open on both machines.
+    """
     if wanted not in ENGINES:
         raise SettingError(f"the engine must be one of {', '.join(ENGINES)}, not {wanted!r}")
-    fits = plain.device.type == "cpu" and plain.model.dtype == torch.float32
+    fits = plain.device.type == "cpu" and plain.model.dtype == torch.float32 and not is_fallback
     if wanted == "torch" or (wanted == "auto" and not (fits and int8.is_worthwhile(plain.model))):
         return plain
     kind = type(plain.model).__name__
     if not int8.is_supported(plain.model):
         raise ModelError(f"the int8 engine knows {' and '.join(int8.FAMILIES)}, and {name} is a {kind}")
     if not fits:
-        raise SettingError("the int8 engine needs --device cpu and float32 weights to start from")
+        raise SettingError("the int8 engine needs a CPU and float32 weights to start from")
     try:
         from nearmt.seq2seq.int8.engine import Int8Engine
     except ImportError as error:

@@ -25,6 +25,7 @@ from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 
 from nearmt.errors import MissingExtraError, ModelError, SettingError
+from nearmt.seq2seq.processor import SIXTEEN_BITS, why_not
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "auto": "auto"}
 _WEIGHT_FILES = (
@@ -36,6 +37,7 @@ _WEIGHT_FILES = (
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _quiet_lock = threading.RLock()  # loggers and warnings belong to the process: one model is loaded at a time
 _EXTRAS = ("sentencepiece", "sacremoses", "protobuf", "tiktoken")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class LoadedFiles:
     revision: str | None
     weight_files: tuple[Path, ...]
     tokenizer_files: tuple[Path, ...]
+    is_fallback: bool = False  # float32, because this processor cannot compute in the type that was asked for
 
 
 @contextmanager
@@ -87,6 +90,13 @@ def load_files(name: str, *, revision: str | None, device: str, dtype: str, offl
         tokenizer = _load_tokenizer(name, hub)
         weight_files = _find_weights(name, hub)
         model = _load_weights(name, hub, weight_files, _DTYPES[dtype])
+        unusable = _unusable_type(model) if place.type == "cpu" else None
+        if unusable is not None:
+            del model
+            model = _load_weights(name, hub, weight_files, torch.float32)  # as they are stored, not rounded
+    if unusable is not None:
+        wanted = str(unusable[0]).removeprefix("torch.")
+        log.warning("%s runs in float32, as this processor cannot compute in %s: %s", name, wanted, unusable[1])
     try:
         model = model.to(place).eval().requires_grad_(False)
     except (RuntimeError, AssertionError) as error:
@@ -99,6 +109,7 @@ def load_files(name: str, *, revision: str | None, device: str, dtype: str, offl
         revision=commit or revision,
         weight_files=weight_files,
         tokenizer_files=tuple(folder / file for file in sorted(names) if (folder / file).is_file()),
+        is_fallback=unusable is not None,
     )
 
 
@@ -183,3 +194,10 @@ def _load_weights(name: str, hub: dict[str, Any], files: tuple[Path, ...], dtype
     if missing:
         raise ModelError(f"the weights of {name} are incomplete: {missing[0]} and {len(missing) - 1} more are missing")
     return model
+
+
+def _unusable_type(model: PreTrainedModel) -> tuple[torch.dtype, str] | None:
+    """A 16-bit type of the weights that this processor cannot multiply, and why; products are tried in a child."""
+    used = {parameter.dtype for parameter in model.parameters()}
+    tried = ((dtype, why_not(dtype)) for dtype in SIXTEEN_BITS if dtype in used)
+    return next(((dtype, reason) for dtype, reason in tried if reason is not None), None)

@@ -76,6 +76,8 @@ class Seq2Seq:
 
         Languages are codes such as "de", "de-DE" or the model's own; a model made for one pair needs none.
         `engine`: "torch" runs any model, "int8" some families on a CPU and much faster; "auto" is int8 where it pays.
+        `dtype`: "float32", "float16", "bfloat16" or "auto", as the weights are stored. A processor that cannot compute
+        in the 16-bit types is found out by a trial in a child process; the model then runs in float32, with a warning.
         """
         name = str(model)
         files = load_files(name, revision=revision, device=device, dtype=dtype, offline=offline)
@@ -113,7 +115,7 @@ class Seq2Seq:
                 plain.try_sharing_sources(*probe)
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, AssertionError) as error:
             raise ModelError(f"{name} ({identity.architecture}) cannot be decoded step by step: {error}") from error
-        loaded._engine = choose_engine(engine, plain, name, probe)
+        loaded._engine = choose_engine(engine, plain, name, probe, is_fallback=files.is_fallback)
         return loaded
 
     def __repr__(self) -> str:

@@ -14,9 +14,9 @@ _VOCABULARY, _WIDTH, _LAYERS = 58_101, 512, 6
 
 
 def load_for_generate(folder: Path) -> Any:
-    """The model as `generate` wants it, without a length limit of its own."""
+    """The model in float32 as `generate` wants it, without a length limit of its own."""
     with quiet():
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
     model.generation_config.max_length = None
     return model
 

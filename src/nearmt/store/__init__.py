@@ -8,7 +8,6 @@ from nearmt.store.columns import SegmentData, append_segment, data_bytes
 from nearmt.store.copying import Copier
 from nearmt.store.extent import Counts, Extent, Segment
 from nearmt.store.files import (
-    UNFINISHED,
     build_lock,
     check_file,
     compaction_lock,
@@ -33,7 +32,6 @@ from nearmt.store.verify import Findings, Report, describe_problems, inspect, ve
 
 __all__ = [
     "KEY_TYPES",
-    "UNFINISHED",
     "BuildProgress",
     "Copier",
     "Counts",

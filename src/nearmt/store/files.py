@@ -11,8 +11,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
+from nearmt.outputs import writing
 
-UNFINISHED = ".new"  # how the name of a file ends that is being written
 _CHUNK = 1 << 22
 _HERE, _SWAP = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
@@ -34,12 +34,8 @@ def fsync_file(path: Path) -> None:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Put `content` at `path` in one step: readers see the old file or the whole new one."""
-    beside = path.with_name(f".{path.name}{UNFINISHED}")
-    with beside.open("wb") as out:
+    with writing(path, overwrite=True) as out:
         out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    beside.replace(path)
     fsync_folder(path.parent)
 
 

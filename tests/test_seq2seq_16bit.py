@@ -1,0 +1,221 @@
+"""16-bit weights on a CPU: tried in a child process first, and float32 where the processor cannot compute in them.
+
+A 16-bit product may end the process it is made in, so none is made here: what really computes is a child.
+"""
+
+import json
+import logging
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import MarianMTModel
+
+import tiny_models
+from nearmt.errors import SettingError
+from nearmt.memory import Store, build
+from nearmt.seq2seq import Seq2Seq, int8, processor
+from nearmt.seq2seq.reference import load_for_generate
+from nearmt.translator import Translator
+
+REASON = "a trial was ended by SIGILL"
+# Loads a model in a type and in float32, and tells how far the states lie apart.
+COMPARE = """
+import json, sys
+from nearmt.seq2seq import Seq2Seq
+model, exact = Seq2Seq.load(sys.argv[1], dtype=sys.argv[2]), Seq2Seq.load(sys.argv[1])
+sources, targets = model.tokenize_sources(["der Hund"]), model.tokenize_targets(["a dog"])
+found, expected = (one.force_decode(sources, targets).states for one in (model, exact))
+print(json.dumps({"dtype": model.dtype, "engine": model.engine, "states": str(found.dtype),
+                  "difference": float(((found - expected).abs() - 0.1 * expected.abs()).max())}))
+"""
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_models.make_marian(tmp_path_factory.mktemp("marian"))
+
+
+@pytest.fixture(scope="module")
+def stored_in_bfloat16(marian: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tiny_models.make_marian(tmp_path_factory.mktemp("bfloat16"))
+    MarianMTModel.from_pretrained(marian, dtype=torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of this processor."""
+    monkeypatch.setattr(processor, "_known", {})
+
+
+@pytest.fixture
+def unable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that can compute in neither of the two types."""
+    monkeypatch.setattr(processor, "_known", dict.fromkeys(processor.SIXTEEN_BITS, REASON))
+
+
+def in_a_child(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_16_bits_give_float32_states(marian: Path, dtype: str) -> None:
+    found = json.loads(in_a_child(COMPARE, marian, dtype).stdout)
+    can = processor.why_not(getattr(torch, dtype)) is None
+    assert (found["dtype"], found["engine"]) == (dtype if can else "float32", "torch")
+    assert found["states"] == "torch.float32"
+    assert found["difference"] < 0.2
+
+
+def test_auto_is_how_the_weights_are_stored(stored_in_bfloat16: Path, marian: Path) -> None:
+    assert Seq2Seq.load(marian, dtype="auto").dtype == "float32"
+    found = json.loads(in_a_child(COMPARE, stored_in_bfloat16, "auto").stdout)
+    assert found["dtype"] == ("bfloat16" if processor.why_not(torch.bfloat16) is None else "float32")
+    assert found["difference"] < 0.2
+
+
+@pytest.mark.usefixtures("unable")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_processor_that_cannot_gets_float32_and_one_line_says_so(
+    marian: Path, dtype: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "nearmt"):
+        model = Seq2Seq.load(marian, dtype=dtype)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{marian} runs in float32, as this processor cannot compute in {dtype}: {REASON}"
+    ]
+    assert model.dtype == "float32"
+    sources, targets = model.tokenize_sources(["der Hund"]), model.tokenize_targets(["a dog"])
+    exact = Seq2Seq.load(marian)
+    # The stored weights, not those rounded to 16 bits.
+    assert torch.equal(model.force_decode(sources, targets).states, exact.force_decode(sources, targets).states)
+
+
+@pytest.mark.usefixtures("unable")
+def test_weights_stored_in_bfloat16_fall_back_too(stored_in_bfloat16: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "nearmt"):
+        assert Seq2Seq.load(stored_in_bfloat16, dtype="auto").dtype == "float32"
+    assert len(caplog.records) == 1
+
+
+def test_float32_needs_no_trial(marian: Path, stored_in_bfloat16: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(dtype: torch.dtype) -> None:
+        raise AssertionError("tried")
+
+    monkeypatch.setattr(processor, "_known", {})
+    monkeypatch.setattr(processor, "_try", refuse)
+    assert Seq2Seq.load(stored_in_bfloat16).dtype == "float32"
+    assert Seq2Seq.load(marian, dtype="auto").dtype == "float32"
+    assert load_for_generate(stored_in_bfloat16).dtype == torch.float32
+
+
+@pytest.mark.usefixtures("unable")
+def test_the_engine_is_the_one_it_would_be_elsewhere(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8, "_LEAST_WIDTH", 32)
+    assert Seq2Seq.load(marian).engine == "int8"
+    assert Seq2Seq.load(marian, dtype="bfloat16").engine == "torch"
+    with pytest.raises(SettingError, match="the int8 engine needs a CPU and float32 weights"):
+        Seq2Seq.load(marian, dtype="bfloat16", engine="int8")
+
+
+@pytest.mark.usefixtures("unable")
+def test_a_store_built_where_the_processor_cannot_opens_where_it_can(client, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(int8, "_LEAST_WIDTH", 32)  # as for a model of ordinary size
+    model = Seq2Seq.load(client.model, dtype="bfloat16")
+    store = build(client.memory, model=model, out=tmp_path / "s.store", train=False)
+    assert store.manifest.model["engine"] == "torch"
+    assert "dtype" not in store.manifest.model
+    assert Translator(store.folder, method="base").model.engine == "torch"
+
+
+OPEN = """
+import sys
+from nearmt.seq2seq import Seq2Seq
+from nearmt.translator import Translator
+model = Seq2Seq.load(sys.argv[1], dtype="bfloat16")
+print(Translator(sys.argv[2], model=model).translate(["die neue tabelle zeigt die zelle ."])[0].text)
+"""
+
+
+def test_a_store_built_in_float32_is_read_in_bfloat16(client) -> None:
+    assert Store(client.store).manifest.model["engine"] == "torch"
+    assert "spreadsheet" in in_a_child(OPEN, client.model, client.store).stdout
+
+
+@pytest.mark.usefixtures("untried")
+def test_a_trial_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def run(command: list[str], **options: object) -> subprocess.CompletedProcess[bytes]:
+        made.append(command)
+        return subprocess.CompletedProcess(command, 0, processor._FINE.encode() + b"\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert [processor.why_not(torch.bfloat16) for _ in range(3)] == [None] * 3
+    assert len(made) == 1
+    assert processor.why_not(torch.float16) is None
+    assert [command[4] for command in made] == ["bfloat16", "float16"]
+
+
+ILL = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+
+
+@pytest.mark.usefixtures("untried")
+@pytest.mark.parametrize(
+    ("trial", "reason"),
+    [
+        (ILL, "ended by SIGILL"),
+        (f"import os, signal; os.kill(os.getpid(), {signal.SIGRTMIN + 3})", "ended by signal"),
+        ("raise SystemExit(3)", "a trial failed"),
+        ("import nothing_of_this_name", "a trial failed"),
+        ("print('something else')", "a trial failed"),
+        ("import time; time.sleep(60)", "longer than 2 seconds"),
+    ],
+)
+def test_whatever_a_trial_meets_the_answer_is_no(trial: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "_TRIAL", trial)
+    monkeypatch.setattr(processor, "_SECONDS", 2.0)
+    assert reason in (processor.why_not(torch.bfloat16) or "")
+
+
+@pytest.mark.usefixtures("untried")
+def test_without_an_interpreter_the_answer_is_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for executable in ("", None, str(tmp_path / "none")):
+        processor._known.clear()
+        monkeypatch.setattr(sys, "executable", executable)
+        assert processor.why_not(torch.bfloat16)
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\nkill -ILL $$\n")
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    processor._known.clear()
+    monkeypatch.setattr(sys, "executable", str(fake))
+    assert processor.why_not(torch.bfloat16) == REASON
+    processor._known.clear()
+    monkeypatch.setattr(sys, "frozen", True, raising=False)  # sys.executable is then the program itself
+    assert "no Python interpreter" in (processor.why_not(torch.bfloat16) or "")
+
+
+def test_a_program_survives_such_a_processor_and_says_one_line(marian: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom nearmt.seq2seq import Seq2Seq, processor\nprocessor._TRIAL = sys.argv[2]\n"
+        "print(Seq2Seq.load(sys.argv[1], dtype='bfloat16').dtype)"
+    )
+    done = in_a_child(script, marian, ILL)
+    assert done.stdout == "float32\n"
+    assert done.stderr == f"{marian} runs in float32, as this processor cannot compute in bfloat16: {REASON}\n"
+
+
+def test_the_trial_itself_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit(1)")  # not what is meant by torch
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(processor, "_known", {})
+    found = processor.why_not(torch.bfloat16)
+    assert found is None or "SIG" in found
+    assert os.listdir(tmp_path) == ["torch.py"]  # noqa: PTH208
