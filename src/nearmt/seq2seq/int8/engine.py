@@ -51,4 +51,4 @@ class Int8Engine:
         return Int8Session(self, source_ids, source_mask)
 
     def force(self, source_ids: torch.Tensor, source_mask: torch.Tensor, decoder_ids: torch.Tensor) -> torch.Tensor:
-        return Int8Session(self, source_ids, source_mask).force(decoder_ids)
+        return Int8Session(self, source_ids, source_mask, keeps_memory=False).force(decoder_ids)

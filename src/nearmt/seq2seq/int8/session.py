@@ -22,13 +22,15 @@ _MANY_SLOTS = 256  # fewer are not sorted out, so that a sentence's sums never d
 class Int8Session:
     """A batch under way, owned by one caller."""
 
-    def __init__(self, engine: "Int8Engine", source_ids: torch.Tensor, source_mask: torch.Tensor) -> None:
-        self._engine = engine
+    def __init__(
+        self, engine: "Int8Engine", source_ids: torch.Tensor, source_mask: torch.Tensor, *, keeps_memory: bool = True
+    ) -> None:
+        self._engine, self._keeps_memory = engine, keeps_memory
         num_sentences, time = source_ids.shape
         self._source_mask = (1.0 - source_mask[:, None, None, :].float()) * _UNSEEN  # (sentences, 1, 1, time)
         hidden = engine.embed_sources(source_ids, torch.arange(time))
         # Keys and values of each layer in turn, each (sentences, heads, time, head width).
-        self._sources = engine.encoder.run({HIDDEN: hidden, "mask": self._source_mask})
+        self._sources = engine.encoder.run({HIDDEN: hidden, "mask": self._source_mask}, keeps_memory=keeps_memory)
         self._order = RowOrder(num_sentences, source_ids.device)
         # As many as sources, each (sentences, heads, slots, head width). Not one large tensor: the system takes large
         # blocks back as soon as they are free, and handing them out again costs more than copying.
@@ -82,7 +84,7 @@ class Int8Session:
             for offset, part in enumerate(("keys", "values")):
                 inputs[f"past_{part}{layer}"] = self._cache[2 * layer + offset]
                 inputs[f"source_{part}{layer}"] = self._sources[2 * layer + offset]
-        states, fresh = self._engine.decoder.run(inputs)
+        states, fresh = self._engine.decoder.run(inputs, keeps_memory=self._keeps_memory)
         return states, fresh.view(-1, sentences, fresh.shape[1], group, fresh.shape[3])
 
     def _make_room(self, group: int) -> None:
