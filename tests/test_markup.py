@@ -7,11 +7,12 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nearmt.errors import MarkupError, SettingError
 from nearmt.markup import XML, Marked, rules_for, split_sentences, translate_long, translate_marked, translate_with_ways
+from properties import examples
 
 TRANSLATORS = {
     "identity": lambda text: text,
@@ -64,7 +65,7 @@ def placeholders_of(text):
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(text=xml_with(ESCAPED))
 def test_xml_keeps_every_tag_and_stays_well_formed(name, text):
     (result,) = translate_marked([text], each(name), "xml", language="de")
@@ -73,7 +74,7 @@ def test_xml_keeps_every_tag_and_stays_well_formed(name, text):
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(text=PLAIN)
 def test_text_keeps_every_placeholder_and_the_space_around(name, text):
     (result,) = translate_marked([text], each(name), "text", language="de")
@@ -100,7 +101,7 @@ class TagCounter(HTMLParser):
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(text=xml_with(ESCAPED, ("p", "b", "span", "li", "code")))
 def test_html_keeps_every_tag(name, text):
     text = text.replace("<![CDATA[", "").replace("]]>", "")
@@ -108,13 +109,13 @@ def test_html_keeps_every_tag(name, text):
     assert TagCounter(result).tags == TagCounter(text).tags
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(text=st.text(alphabet="<>/ab =\"'&;!-[]?x\n", max_size=60))
 def test_html_however_broken_comes_through(text):
     assert translate_marked([text], each("identity"), "html", language="de") == [text]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(text=xml_with(ESCAPED))
 @example(text="die die die die&lt;b&gt;die")
 def test_an_identical_translation_leaves_everything_as_it_is(text):
@@ -151,7 +152,7 @@ def tags_between_words(*, has_singles_at_edges):
     return st.recursive(st.sampled_from(list(LEXICON)), extend, max_leaves=12)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(text=tags_between_words(has_singles_at_edges=False))
 @example(text="die die die die&lt;b&gt;die")
 @example(text="die <x/> die die die die")
@@ -164,7 +165,7 @@ def test_tags_keep_their_places_where_words_keep_theirs(text):
     assert translate_with_ways([text], word_for_word, "xml", language="de") == [expected]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(text=tags_between_words(has_singles_at_edges=True))
 def test_tags_at_the_edges_of_others_keep_their_places(text):
     (result,) = translate_marked([text], word_for_word, "xml", language="de")
@@ -339,7 +340,7 @@ def test_long_text_keeps_its_white_space_byte_for_byte():
     assert asked == ["Das ist z. B. ein Test.", "Herr Dr. Müller kam am 3. Mai.", "Neuer Absatz!", "Ende"]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(text=st.text() | PLAIN, is_newline_break=st.booleans())
 def test_sentences_joined_are_the_text(text, is_newline_break):
     assert "".join(split_sentences(text, "de-DE", is_newline_break=is_newline_break)) == text
