@@ -56,7 +56,8 @@ def place(layout: Layout, output: str, known: Mapping[str, str], rules: Rules) -
 class _Placer:
     def __init__(self, layout: Layout, output: str, known: Mapping[str, str]) -> None:
         self._layout, self._output, self._known = layout, output, known
-        self._held, self._source_held = find_placeholders(output), find_placeholders(layout.text)
+        self._held = find_placeholders(output)
+        self._inside, self._source_inside = _places_inside(output), _places_inside(layout.text)
         self._ranges: dict[int, Range] = {}
 
     def ranges(self) -> dict[int, Range] | None:
@@ -95,8 +96,8 @@ class _Placer:
     def _exact(self, wanted: str, own: Range, mark: Mark, taken: list[Range]) -> _Found | None:
         """The same words. Where they repeat as often as in the source, order decides, otherwise proportion."""
         source = self._layout.text
-        spans = _occurrences(wanted, self._output, self._room(mark), self._held)
-        rivals = _occurrences(source[slice(*own)], source, self._layout.room(mark), self._source_held)
+        spans = _occurrences(wanted, self._output, self._room(mark), self._inside)
+        rivals = _occurrences(source[slice(*own)], source, self._layout.room(mark), self._source_inside)
         if len(spans) == len(rivals) and own in rivals:
             span = spans[rivals.index(own)]
             if self._is_free(span, taken):
@@ -134,7 +135,20 @@ class _Placer:
         return not any(start < span[1] and span[0] < end for start, end in taken)
 
     def _snapped(self, span: Range, room: Range) -> Range:
-        return _snapped(self._output, span, room, self._held)
+        """A range grown to whole words and placeholders, without white space at its edges."""
+        text, (start, end) = self._output, span
+        while start < end and text[start].isspace():
+            start += 1
+        while end > start and text[end - 1].isspace():
+            end -= 1
+        while room[0] < start and _is_inside_word(text, start):
+            start -= 1
+        while end < room[1] and _is_inside_word(text, end):
+            end += 1
+        for low, high in self._held:
+            start = low if low < start < high else start
+            end = high if low < end < high else end
+        return start, end
 
     def _proportional(self, at: int) -> int:
         return round(at * len(self._output) / max(len(self._layout.text), 1))
@@ -165,42 +179,28 @@ class _Placer:
     def _allowed(self, at: int, mark: Mark) -> int:
         """The nearest place inside the parent that is in no word, placeholder or other pair."""
         low, high = self._room(mark)
-        blocked = self._held + [span for span in self._siblings(mark) if span[0] < span[1]]
+        blocked = [span for span in self._siblings(mark) if span[0] < span[1]]
         places = [
             place
             for place in range(low, high + 1)
-            if not _is_inside_word(self._output, place) and not any(start < place < end for start, end in blocked)
+            if place not in self._inside and not any(start < place < end for start, end in blocked)
         ]
         return min(places, key=lambda place: abs(place - at), default=low)
 
 
-def _occurrences(wanted: str, text: str, room: Range, held: list[Range]) -> list[Range]:
+def _places_inside(text: str) -> frozenset[int]:
+    """Where a tag would cut a word or a placeholder."""
+    held = {place for start, end in find_placeholders(text) for place in range(start + 1, end)}
+    return frozenset(held.union(at for at in range(1, len(text)) if _is_inside_word(text, at)))
+
+
+def _occurrences(wanted: str, text: str, room: Range, inside: frozenset[int]) -> list[Range]:
     """Everywhere that some words stand in a room, also where they overlap: `die die` is twice in `die die die`."""
     if not wanted:
         return []
     pattern = r"\s+".join(re.escape(word) for word in wanted.split())
-    left = r"(?<!\w)" if _is_word(wanted[0]) else ""
-    right = r"(?!\w)" if _is_word(wanted[-1]) else ""
-    found = re.compile(f"{left}(?=({pattern}){right})", re.IGNORECASE).finditer(text, *room)
-    spans = [match.span(1) for match in found]
-    return [span for span in spans if _snapped(text, span, room, held) == span]
-
-
-def _snapped(text: str, span: Range, room: Range, held: list[Range]) -> Range:
-    """A range grown to whole words and placeholders, without white space at its edges."""
-    start, end = span
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    while room[0] < start and _is_inside_word(text, start):
-        start -= 1
-    while end < room[1] and _is_inside_word(text, end):
-        end += 1
-    for low, high in held:
-        start = low if low < start < high else start
-        end = high if low < end < high else end
-    return start, end
+    found = re.compile(f"(?=({pattern}))", re.IGNORECASE).finditer(text, *room)
+    return [match.span(1) for match in found if inside.isdisjoint({*match.span(1)}.difference(room))]
 
 
 def _score(found: _Found) -> float:
