@@ -1,7 +1,7 @@
 """How many examples a property is tried with: the same ones in every run, or many fresh ones.
 
-A test says how many of the profile's hundred it wants: `examples(60)` draws 60 in `make test`, and 20 times as many in
-`make fuzz`. A test that set `max_examples` itself would draw no more there.
+A test says how many of the profile's hundred it wants: `examples(60)` draws 60 in `make test`, and five times as many
+in each round of `make fuzz`. A test that set `max_examples` itself would draw no more there.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 
 _USUAL = 100
-_FUZZ_TIMES = 20
+_FUZZ_TIMES = 5  # in each of many rounds
 
 
 def use_profiles() -> None:

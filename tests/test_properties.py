@@ -27,7 +27,7 @@ def teardown_module():
 """
 
 
-@pytest.mark.parametrize(("profile", "at_least", "is_same"), [("same", 50, True), ("fuzz", 1000, False)])
+@pytest.mark.parametrize(("profile", "at_least", "is_same"), [("same", 50, True), ("fuzz", 250, False)])
 def test_a_profile_says_how_many_are_drawn_and_whether_they_are_the_same(tmp_path, profile, at_least, is_same):
     (tmp_path / "test_sample.py").write_text(SAMPLE)
     (tmp_path / "conftest.py").write_text("from properties import use_profiles\nuse_profiles()\n")
