@@ -136,7 +136,9 @@ def with_translated_words(text):
     return TAG_OR_WORD.sub(lambda found: html.escape(LEXICON.get(found[0], "")) or found[0], text)
 
 
-SINGLE = st.tuples(*map(st.sampled_from, (("", " "), ("<x/>", "&lt;b&gt;", "<x></x>"), ("", " ")))).map("".join)
+SINGLE = st.tuples(*map(st.sampled_from, (("", " "), ("<x/>", "&lt;b&gt;", "<x></x>", "<g> <x/></g>"), ("", " ")))).map(
+    "".join
+)
 
 
 def tags_between_words(*, has_singles_at_edges):
@@ -228,6 +230,18 @@ def test_the_same_word_twice_is_told_apart_by_its_place():
     assert result == "HAUS UND <b>HAUS</b> UND HAUS"
 
 
+def test_a_part_of_a_word_is_not_taken_for_the_same_word_elsewhere():
+    (result,) = translate_marked(["Haus<b>tür</b> und Tür"], each("upper"), "xml", language="de")
+    assert result == "<b>HAUSTÜR</b> UND TÜR"
+
+
+@pytest.mark.parametrize("pair", ["<b> </b>", "<b><x/></b>", "<b><i></i> <x/></b>"])
+def test_a_pair_without_words_stands_like_a_single_tag(pair):
+    text = f"die {pair} Datei <b>öffnen</b>"
+    expected = Marked(f"DIE {pair} DATEI <b>ÖFFNEN</b>", "whole")
+    assert translate_with_ways([text], each("upper"), "xml", language="de") == [expected]
+
+
 def test_placeholders_stay_in_the_sentence_if_they_are_copied():
     (kept,) = translate_with_ways(["%s von {0}"], lambda texts: [text.replace("von", "of") for text in texts])
     assert (kept.text, kept.way) == ("%s of {0}", "whole")
@@ -302,6 +316,7 @@ def test_there_are_at_most_two_calls():
 
 HOSTILE = {
     "deep": ("xml", "<b>" * 10_000 + "tief" + "</b>" * 10_000),
+    "deep without words": ("xml", "wort " + "<b>" * 10_000 + "</b>" * 10_000 + " wort"),
     "deep with words": ("xml", "a <b>" * 2_500 + "tief" + "</b>" * 2_500),
     "many": ("xml", 'wort <x id="1"/> ' * 7_500),
     "line": ("text", "wort " * 200_000),

@@ -83,28 +83,30 @@ class _Placer:
         return [span for index, span in self._ranges.items() if marks[index].parent == mark.parent]
 
     def _find(self, own: Range, mark: Mark, least: float) -> _Found | None:
-        """Where the words of a stretch of the source are in the output, free of the mark's siblings."""
+        """Where the words of a stretch of the source are in the output, free of the mark's siblings.
+
+        Words that repeat as often as in the source are told apart by their order, others by proportion.
+        """
         wanted = " ".join(self._known.get(self._layout.text[slice(*own)], "").split())
         if mark.is_pair and self._layout.span(mark)[-1:] not in _ENDS:
             wanted = wanted.rstrip(_ENDS).rstrip()
-        low, high = self._room(mark)
+        low, high = room = self._room(mark)
         if not wanted or low >= high:
             return None
-        taken = self._siblings(mark) if mark.is_pair else []
-        return self._exact(wanted, own, mark, taken) or self._alike(wanted, (low, high), taken, least)
-
-    def _exact(self, wanted: str, own: Range, mark: Mark, taken: list[Range]) -> _Found | None:
-        """The same words. Where they repeat as often as in the source, order decides, otherwise proportion."""
         source = self._layout.text
-        spans = _occurrences(wanted, self._output, self._room(mark), self._inside)
+        spans = _occurrences(wanted, self._output, room, self._inside)
         rivals = _occurrences(source[slice(*own)], source, self._layout.room(mark), self._source_inside)
-        if len(spans) == len(rivals) and own in rivals:
-            span = spans[rivals.index(own)]
-            if self._is_free(span, taken):
-                return _Found(span, 100.0)
-        start, end = map(self._proportional, own)
+        if own not in rivals and 0 < len(spans) <= len(rivals):
+            return None  # a part of a word: what was found are the whole words that are the same
+        taken = self._siblings(mark) if mark.is_pair else []
+        if len(spans) == len(rivals) and spans and self._is_free(nth := spans[rivals.index(own)], taken):
+            return _Found(nth, 100.0)
         free = [span for span in spans if self._is_free(span, taken)]
-        best = min(free, key=lambda span: abs(span[0] - start) + abs(span[1] - end), default=None)
+        return self._nearest(free, own) or self._alike(wanted, room, taken, least)
+
+    def _nearest(self, spans: list[Range], own: Range) -> _Found | None:
+        start, end = map(self._proportional, own)
+        best = min(spans, key=lambda span: abs(span[0] - start) + abs(span[1] - end), default=None)
         return _Found(best, 99.0) if best is not None else None
 
     def _alike(self, wanted: str, room: Range, taken: list[Range], least: float) -> _Found | None:
