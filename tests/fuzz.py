@@ -29,7 +29,7 @@ def main() -> int:
             print(done.stdout)
             print(f"round {rounds} found something, after {total:,} examples in the rounds before")
             return done.returncode
-        total += sum(int(number) for number in re.findall(r"(\d+) passing examples", done.stdout))
+        total += sum(int(number) for number in re.findall(r"(\d+) passing", done.stdout))
         print(f"round {rounds}: {total:,} examples in {(time.monotonic() - begun) / 60:.1f} minutes", flush=True)
     return 0
 
