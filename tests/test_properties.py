@@ -31,13 +31,15 @@ def teardown_module():
 def test_a_profile_says_how_many_are_drawn_and_whether_they_are_the_same(tmp_path, profile, at_least, is_same):
     (tmp_path / "test_sample.py").write_text(SAMPLE)
     (tmp_path / "conftest.py").write_text("from properties import use_profiles\nuse_profiles()\n")
-    command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", f"--hypothesis-profile={profile}"]
+    plugins = ["-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin"]
+    command = [sys.executable, "-m", "pytest", "-s", *plugins, f"--hypothesis-profile={profile}"]
+    environment = {"PYTHONPATH": str(HERE), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     runs = []
     for _ in range(2):
         found = subprocess.run(
             command,
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(HERE)},
+            env=os.environ | environment,
             capture_output=True,
             text=True,
             check=True,
