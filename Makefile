@@ -3,8 +3,9 @@ VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help test demo experiments lint types tests torture busy format clean
+.PHONY: help test demo experiments lint types tests torture busy fuzz format clean
 KILLS ?= 300
+FUZZ_MINUTES ?= 20
 
 help:
 	@echo "make demo   set up, then build, train, compare and explain on a small real model and memory"
@@ -12,6 +13,7 @@ help:
 	@echo "make experiments  run the paper's tables on the demo's model (an hour) and put them into docs/"
 	@echo "make torture KILLS=300  kill a store's writers at random moments and look whether anything was lost"
 	@echo "make busy   add 20,000 pairs in 2,000 commits while another process translates, and time the commits"
+	@echo "make fuzz FUZZ_MINUTES=20  try every property test with fresh random examples, for at least so long"
 	@echo "make format put the code into its form"
 
 # torch comes first and by its exact version, so that nothing else chooses another build of it.
@@ -47,6 +49,9 @@ torture: $(READY)
 
 busy: $(READY)
 	PYTHONPATH=examples $(RUN)/python tests/busy_writer.py --commits 2000 --pairs 20000
+
+fuzz: $(READY)
+	$(RUN)/python tests/fuzz.py --minutes $(FUZZ_MINUTES)
 
 format: $(READY)
 	$(RUN)/ruff check --fix .

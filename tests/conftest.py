@@ -17,6 +17,9 @@ from nearmt.adaptation import AdaptationSettings
 from nearmt.memory import Store, build
 from nearmt.metak import TrainingSettings
 from nearmt.seq2seq import Seq2Seq
+from properties import use_profiles
+
+use_profiles()
 
 QUICK = AdaptationSettings(
     max_k=8,

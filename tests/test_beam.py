@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from nearmt.beam import BeamSettings, EarlyStopping, Hypothesis, Shifted, beam_search
 from nearmt.errors import SettingError
 from nearmt.greatest import greatest
+from properties import examples
 
 START = 0
 Scored = tuple[float, tuple[int, ...], float]  # score, token ids, log-probability
@@ -97,7 +98,7 @@ def greedy(tables: Tables, sentence: int, limit: int, eos: Sequence[int]) -> tup
     return ids
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seed=st.integers(0, 10_000),
     limits=st.lists(st.integers(1, 9), min_size=1, max_size=4),
@@ -125,7 +126,7 @@ def test_equals_a_plain_search(
             assert hypothesis.log_probability == pytest.approx(log_probability, abs=1e-4)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 10_000), limits=st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_one_beam_is_greedy(seed: int, limits: list[int]) -> None:
     tables = Tables(len(limits), 10, seed=seed)
@@ -202,7 +203,7 @@ def test_a_limit_of_zero_is_refused() -> None:
         search(Tables(1, 5, seed=0), [0], (1,), BeamSettings())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(1, 5), st.integers(1, 3000), st.integers(1, 12), st.integers(0, 10**6))
 def test_the_best_of_each_row_are_those_of_topk(rows: int, width: int, count: int, seed: int) -> None:
     values = torch.randn(rows, width + 7, generator=torch.Generator().manual_seed(seed))[:, :width]

@@ -6,17 +6,18 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from nearmt.corpus.pairs import normalise_space
 from nearmt.errors import CorpusError
+from properties import examples
 from test_corpus_reading import read_all, texts, write
 
 sentences = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\r\0"), min_size=1).filter(
     lambda text: bool(text.strip()) and not text.startswith("\ufeff")
 )
-reuse_tmp_path = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+reuse_tmp_path = examples(60, suppressed=(HealthCheck.function_scoped_fixture,))
 
 
 @reuse_tmp_path

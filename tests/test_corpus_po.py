@@ -5,11 +5,12 @@ from pathlib import Path
 
 import polib
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from nearmt.corpus.pairs import normalise_space
 from nearmt.errors import CorpusError
+from properties import examples
 from test_corpus_reading import read_all, texts, write
 
 HEADER = """msgid ""
@@ -124,7 +125,7 @@ def test_bad_po_is_told_in_one_sentence(tmp_path: Path, content: bytes, message:
 
 
 strings = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).filter(lambda text: bool(text.strip()))
-reuse_tmp_path = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+reuse_tmp_path = examples(60, suppressed=(HealthCheck.function_scoped_fixture,))
 
 
 @reuse_tmp_path

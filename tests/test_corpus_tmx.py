@@ -6,11 +6,12 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from nearmt.corpus.pairs import normalise_space
 from nearmt.errors import CorpusError
+from properties import examples
 from test_corpus_reading import read_all, texts, write
 
 
@@ -32,7 +33,7 @@ xml_text = st.text(
 ).filter(lambda text: bool(text.strip()))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppressed=(HealthCheck.function_scoped_fixture,))
 @given(rows=st.lists(st.tuples(xml_text, xml_text)), is_reversed=st.booleans())
 def test_escaped_pairs_read_back_the_same(tmp_path: Path, rows: list[tuple[str, str]], is_reversed: bool) -> None:
     units = []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polib
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmt.corpus import DropCounts, read_pairs
@@ -13,6 +13,7 @@ from nearmt.corpus.languages import LanguagePair
 from nearmt.documents import Summary, document_format, translate_document
 from nearmt.documents.elements import with_attributes
 from nearmt.errors import NearMTError
+from properties import examples
 
 DE_EN = LanguagePair("de", "en")
 
@@ -300,7 +301,7 @@ INLINE = ["Wort", "<x id='1'/>", '<g id="2">fett</g>', "&amp;", "&lt;i&gt;", "{0
           "<![CDATA[<]]>"]  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(text=st.lists(st.sampled_from(INLINE), min_size=1, max_size=8).map("".join))
 def test_only_a_target_is_ever_added(tmp_path_factory, text):
     folder = tmp_path_factory.mktemp("units")

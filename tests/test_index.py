@@ -6,7 +6,7 @@ import faiss
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmt.corpus import SentencePair
@@ -17,6 +17,7 @@ from nearmt.index.faiss_index import load_faiss_index, save_index
 from nearmt.recall import held_out_states, measure_recall
 from nearmt.retriever import Retriever
 from nearmt.store import KeyCode, Languages, Manifest, SegmentData, Snapshot, append_segment
+from properties import examples
 
 
 def make_store(folder: Path, keys: np.ndarray, per_sentence: int = 1, sources: list[str] | None = None) -> Snapshot:
@@ -50,7 +51,7 @@ def brute_force(snapshot: Snapshot, queries: np.ndarray, k: int) -> np.ndarray:
     return np.sort(distances, axis=1)[:, :k]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(1, 60), st.integers(1, 40), st.integers(0, 1000))
 def test_exact_search_equals_brute_force(tmp_path_factory, count, k, seed):
     snapshot = make_store(tmp_path_factory.mktemp("store"), clustered(count, 8, seed))

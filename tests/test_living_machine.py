@@ -1,6 +1,5 @@
 """A store that changes at random, held against a plain dictionary: the same units, the same neighbours, always."""
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, settings, strategies
+from hypothesis import HealthCheck, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fake_model import WIDTH, FakeModel, state_of
@@ -17,6 +16,7 @@ from nearmt.editing import Editor
 from nearmt.housekeeping import compact, repair
 from nearmt.retriever import Reader
 from nearmt.store import BuildProgress, Filter, Languages, Manifest, Snapshot, verify
+from properties import examples
 
 WORDS = ["rot", "grün", "blau", "haus", "baum"]
 texts = strategies.lists(strategies.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
@@ -147,12 +147,7 @@ class LivingStore(RuleBasedStateMachine):
         assert verify(self.folder).is_sound
 
 
-LivingStore.TestCase.settings = settings(
-    max_examples=int(os.environ.get("NEARMT_MACHINE_EXAMPLES", "15")),
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+LivingStore.TestCase.settings = examples(15, suppressed=tuple(HealthCheck), stateful_step_count=40)
 
 
 @pytest.fixture(autouse=True)
@@ -163,4 +158,4 @@ def _taken_in_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_taken_in_soon")
 class TestLivingStore(LivingStore.TestCase):
-    """Thousands of steps with NEARMT_MACHINE_EXAMPLES=200."""
+    """Hundreds of steps; in `make fuzz` many thousands."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmt.errors import SettingError
@@ -19,6 +19,7 @@ from nearmt.mixture import (
     weights_from_sizes,
 )
 from nearmt.neighbors import Neighbors
+from properties import examples
 from synthetic import bare
 
 VOCABULARY = 11
@@ -68,7 +69,7 @@ def mixed(p_nmt, weights, neighbors):
     return mix(torch.tensor(p_nmt, dtype=torch.float32).log(), weights, neighbors.token_ids[:, :k]).exp().numpy()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(), st.sampled_from([1.0, 10.0, 100.0]))
 def test_adaptive_mixture_equals_the_reference(case, temperature):
     max_k, distances, tokens, found, rng = case
@@ -83,7 +84,7 @@ def test_adaptive_mixture_equals_the_reference(case, temperature):
     np.testing.assert_allclose(total.numpy(), 1.0, atol=1e-5)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases(), st.floats(0, 1))
 def test_vanilla_and_uniform_equal_the_reference(case, share):
     max_k, distances, tokens, found, rng = case
@@ -100,7 +101,7 @@ def test_vanilla_and_uniform_equal_the_reference(case, share):
     np.testing.assert_allclose(mixed(p_nmt, weights, neighbors), expected, atol=1e-5)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(cases())
 def test_size_likelihoods_are_the_retrieved_distributions_at_the_gold_token(case):
     max_k, distances, tokens, found, rng = case
@@ -162,7 +163,7 @@ def test_equally_near_neighbors_come_in_the_order_of_their_entry_ids():
     assert neighbors.token_ids.tolist() == [[9, 8, 7]]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data(), st.integers(1, 6), st.integers(1, 3))
 def test_the_nearest_come_first_in_whatever_order_candidates_stand(data, k, rows):
     width = data.draw(st.integers(0, 8))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmt.errors import SettingError, StoreDamagedError
@@ -15,6 +15,7 @@ from nearmt.neighbors import Neighbors, Retrieved, entries_of, top_probabilities
 from nearmt.relatives import RELATIVES, load_relative, train_relative
 from nearmt.relatives.kernel import Kernel, without_nearest
 from nearmt.relatives.robust import Robust, noisy
+from properties import examples
 from synthetic import VOCABULARY, make_cache
 
 WIDTH = 4
@@ -118,7 +119,7 @@ REFERENCES = {"kernel": kernel_reference, "robust": robust_reference}
 
 
 @pytest.mark.parametrize("name", RELATIVES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=st.integers(0, 2**31))
 def test_weights_equal_the_reference(name, seed):
     retrieved, _, _ = random_retrieved(seed)

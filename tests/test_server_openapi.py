@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -24,6 +24,7 @@ from nearmt.server import (
     translated_files,
 )
 from nearmt.server.app import create_app
+from properties import examples
 from serving import running, settings_for
 
 
@@ -45,9 +46,10 @@ CHECKS = [
 ]
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("operation", OPERATIONS, ids=[operation.label for operation in OPERATIONS])
 def test_whatever_is_sent_the_answer_is_as_described(operation, server):
-    @settings(max_examples=8, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @examples(8, suppressed=tuple(HealthCheck))
     @given(case=operation.as_strategy())
     def check(case):
         if "name" in (case.path_parameters or {}):

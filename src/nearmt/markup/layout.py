@@ -9,8 +9,10 @@ from nearmt.markup.placeholders import find_placeholders, without_placeholders
 from nearmt.markup.rules import Rules
 from nearmt.markup.segments import Segment, has_words
 
-_WINDOW = 3  # words on either side of a single tag that say where it belongs
+_WINDOW, _WINDOW_CHARS = 3, 200  # words on either side of a single tag that say where it belongs
 _ENDS = ".!?。！？…"
+
+Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The plain text of a sentence and its marks, parents before their children."""
+    """The plain text of a sentence, as the model gets it, and its marks, parents before their children.
+
+    The text of a sentence with marks is on one line, with single spaces; the marks are positions in that.
+    """
 
     text: str
     marks: list[Mark]
@@ -38,20 +43,27 @@ class Layout:
 
     def span(self, mark: Mark) -> str:
         """What a pair encloses."""
-        return _one_line(self.text[mark.start : mark.end])
+        return self.text[mark.start : mark.end]
 
-    def left_of(self, mark: Mark) -> str:
-        """The last words before a mark."""
-        return " ".join(self.text[: mark.start][-200:].split()[-_WINDOW:])
+    def room(self, mark: Mark) -> Range:
+        """What the mark's parent encloses."""
+        if mark.parent < 0:
+            return 0, len(self.text)
+        return self.marks[mark.parent].start, self.marks[mark.parent].end
 
-    def right_of(self, mark: Mark) -> str:
-        """The first words behind a mark."""
-        return " ".join(self.text[mark.end :][:200].split()[:_WINDOW])
+    def left_of(self, mark: Mark) -> Range:
+        """The last words before a mark, inside its parent."""
+        low = self.room(mark)[0]
+        end = low + len(self.text[low : mark.start].rstrip())
+        words = self.text[max(low, end - _WINDOW_CHARS) : end].split()[-_WINDOW:]
+        return end - len(" ".join(words)), end
 
-    @property
-    def request(self) -> str:
-        """The sentence for the model."""
-        return _one_line(self.text) if self.marks else self.text
+    def right_of(self, mark: Mark) -> Range:
+        """The first words behind a mark, inside its parent."""
+        high = self.room(mark)[1]
+        start = high - len(self.text[mark.end : high].lstrip())
+        words = self.text[start : min(high, start + _WINDOW_CHARS)].split()[:_WINDOW]
+        return start, start + len(" ".join(words))
 
 
 def _one_line(text: str) -> str:
@@ -90,14 +102,15 @@ class _Builder:
         self._since_single = None
 
     def add_single(self, piece: Piece, following: str) -> None:
-        """Single tags with only white space between them go together."""
+        """Single tags with only white space between them go together. `following` is the next character of text."""
+        before = self.texts[-1][-1:] if self.texts else ""
+        is_glued = piece.is_glued and following.isalnum()
         if self._since_single is not None:
             last = self.marks[-1]
             opening = "".join([last.opening, *self._since_single, piece.source])
-            is_glued = last.is_glued and piece.is_glued and not self._since_single
+            is_glued = last.is_glued and is_glued and not self._since_single
             self.marks[-1] = replace(last, opening=opening, has_space_after=following.isspace(), is_glued=is_glued)
         else:
-            before = self.texts[-1][-1:] if self.texts else ""
             mark = Mark(
                 self._length,
                 self._length,
@@ -106,11 +119,11 @@ class _Builder:
                 is_pair=False,
                 has_space_before=before.isspace(),
                 has_space_after=following.isspace(),
-                is_glued=piece.is_glued,
+                is_glued=is_glued,
             )
             self.marks.append(mark)
-            if not piece.is_glued and before.isalnum() and following.isalnum():
-                self._add(" ")
+        if not is_glued and before.isalnum() and following.isalnum():
+            self._add(" ")
         self._since_single = []
 
 
@@ -118,7 +131,7 @@ def lay_out(segment: Segment) -> Layout:
     """Take the tags out. Where a single tag alone parted two words, a space parts them."""
     built = _Builder()
     pieces = segment.core.pieces
-    for index, piece in enumerate(pieces):
+    for piece, following in zip(pieces, _next_characters(pieces), strict=True):
         if piece.kind == "text":
             built.add_text(piece)
         elif piece.kind == "open":
@@ -126,8 +139,36 @@ def lay_out(segment: Segment) -> Layout:
         elif piece.kind == "close":
             built.close(piece)
         else:
-            built.add_single(piece, pieces[index + 1].text[:1] if index + 1 < len(pieces) else "")
-    return Layout("".join(built.texts), built.marks, any(piece.is_raw for piece in pieces))
+            built.add_single(piece, following)
+    text, is_raw = "".join(built.texts), any(piece.is_raw for piece in pieces)
+    return Layout(*_on_one_line(text, built.marks), is_raw) if built.marks else Layout(text, [], is_raw)
+
+
+def _next_characters(pieces: list[Piece]) -> list[str]:
+    """For each piece the first character of the text behind it, whatever tags are between."""
+    found, following = [], ""
+    for piece in reversed(pieces):
+        found.append(following)
+        following = piece.text[:1] or following
+    return found[::-1]
+
+
+def _on_one_line(text: str, marks: list[Mark]) -> tuple[str, list[Mark]]:
+    """The text with single spaces, and the marks where they are in it; pairs have no space at their edges."""
+    line = _one_line(text)
+    positions, length, is_gap = [], 0, True
+    for char in text:
+        positions.append(min(length, len(line)))
+        length += not (is_gap and char.isspace())
+        is_gap = char.isspace()
+    positions.append(len(line))
+    moved = []
+    for mark in marks:
+        start, end = positions[mark.start], positions[mark.end]
+        start += start < end and line[start] == " "
+        end -= start < end and line[end - 1] == " "
+        moved.append(replace(mark, start=start, end=end))
+    return line, moved
 
 
 def spelled(text: str, rules: Rules, is_raw: bool) -> str:

@@ -1,8 +1,9 @@
 """Where the tags of a sentence belong in its translation.
 
-A pair is found by the translation of what it encloses, a single tag by the translations of the words beside it; what
-is not found stands in proportion. Ranges never cut a word or a placeholder, never overlap unless one encloses the
-other, and a child stays inside its parent; so what is written is well nested.
+A pair is found by the translation of what it encloses, a single tag by the translations of the words beside it. Where
+such words repeat, the second in the source is the second in the output. What is not found stands in proportion.
+Ranges never cut a word or a placeholder, never overlap unless one encloses the other, and a child stays inside its
+parent; so what is written is well nested.
 """
 
 import re
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from rapidfuzz import fuzz
 
-from nearmt.markup.layout import Layout, Mark, spelled
+from nearmt.markup.layout import Layout, Mark, Range, spelled
 from nearmt.markup.placeholders import find_placeholders
 from nearmt.markup.rules import Rules
 
@@ -22,8 +23,6 @@ _ENDS = ".!?,;:。！？…"
 
 _MAX_NARROWED = 12  # words
 _WORD = re.compile(r"\w+(?:[^\w\s]+\w+)*")
-
-Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +38,10 @@ def can_be_placed(layout: Layout) -> bool:
 
 def requests_of(layout: Layout) -> list[str]:
     """What to have translated, apart from the sentence itself, to find the marks."""
-    wanted: list[str] = []
+    wanted: list[Range] = []
     for mark in layout.marks:
-        wanted += [layout.span(mark)] if mark.is_pair else [layout.left_of(mark), layout.right_of(mark)]
-    return wanted
+        wanted += [(mark.start, mark.end)] if mark.is_pair else [layout.left_of(mark), layout.right_of(mark)]
+    return [layout.text[start:end] for start, end in wanted]
 
 
 def place(layout: Layout, output: str, known: Mapping[str, str], rules: Rules) -> str | None:
@@ -58,13 +57,14 @@ class _Placer:
     def __init__(self, layout: Layout, output: str, known: Mapping[str, str]) -> None:
         self._layout, self._output, self._known = layout, output, known
         self._held = find_placeholders(output)
+        self._inside, self._source_inside = _places_inside(output), _places_inside(layout.text)
         self._ranges: dict[int, Range] = {}
 
     def ranges(self) -> dict[int, Range] | None:
         marks = self._layout.marks
         for index, mark in enumerate(marks):
             if mark.is_pair:
-                found = self._find(self._known.get(self._layout.span(mark), ""), mark, _LEAST_ALIKE)
+                found = self._find((mark.start, mark.end), mark, _LEAST_ALIKE)
                 span = found.range if found is not None else self._in_proportion(mark)
                 if span is None:
                     return None
@@ -82,25 +82,32 @@ class _Placer:
         marks = self._layout.marks
         return [span for index, span in self._ranges.items() if marks[index].parent == mark.parent]
 
-    def _find(self, wanted: str, mark: Mark, least: float) -> _Found | None:
-        """The stretch of the output that is most like a text, free of the mark's siblings."""
-        wanted = " ".join(wanted.split()).strip()
+    def _find(self, own: Range, mark: Mark, least: float) -> _Found | None:
+        """Where the words of a stretch of the source are in the output, free of the mark's siblings.
+
+        Words that repeat as often as in the source are told apart by their order, others by proportion.
+        """
+        wanted = " ".join(self._known.get(self._layout.text[slice(*own)], "").split())
         if mark.is_pair and self._layout.span(mark)[-1:] not in _ENDS:
             wanted = wanted.rstrip(_ENDS).rstrip()
-        low, high = self._room(mark)
+        low, high = room = self._room(mark)
         if not wanted or low >= high:
             return None
+        source = self._layout.text
+        spans = _occurrences(wanted, self._output, room, self._inside)
+        rivals = _occurrences(source[slice(*own)], source, self._layout.room(mark), self._source_inside)
+        if own not in rivals and 0 < len(spans) <= len(rivals):
+            return None  # a part of a word: what was found are the whole words that are the same
         taken = self._siblings(mark) if mark.is_pair else []
-        return self._exact(wanted, mark, (low, high), taken) or self._alike(wanted, (low, high), taken, least)
+        if len(spans) == len(rivals) and spans and self._is_free(nth := spans[rivals.index(own)], taken):
+            return _Found(nth, 100.0)
+        free = [span for span in spans if self._is_free(span, taken)]
+        return self._nearest(free, own) or self._alike(wanted, room, taken, least)
 
-    def _exact(self, wanted: str, mark: Mark, room: Range, taken: list[Range]) -> _Found | None:
-        pattern = re.compile(_bounded(wanted), re.IGNORECASE)
-        spans = [found.span() for found in pattern.finditer(self._output, *room)]
-        spans = [span for span in spans if self._is_free(span, taken) and self._snapped(span, room) == span]
-        if not spans:
-            return None
-        middle = self._proportional(mark.start + mark.end) / 2
-        return _Found(min(spans, key=lambda span: abs(sum(span) / 2 - middle)), 100.0)
+    def _nearest(self, spans: list[Range], own: Range) -> _Found | None:
+        start, end = map(self._proportional, own)
+        best = min(spans, key=lambda span: abs(span[0] - start) + abs(span[1] - end), default=None)
+        return _Found(best, 99.0) if best is not None else None
 
     def _alike(self, wanted: str, room: Range, taken: list[Range], least: float) -> _Found | None:
         text = self._output[slice(*room)]
@@ -165,8 +172,8 @@ class _Placer:
         if mark.is_glued:
             starts = [found.start() for found in re.finditer(r"\b\w", self._output)]
             return min(starts, key=lambda at: abs(at - guess), default=0)
-        left = self._find(self._known.get(self._layout.left_of(mark), ""), mark, _LEAST_ALIKE_WINDOW)
-        right = self._find(self._known.get(self._layout.right_of(mark), ""), mark, _LEAST_ALIKE_WINDOW)
+        left = self._find(self._layout.left_of(mark), mark, _LEAST_ALIKE_WINDOW)
+        right = self._find(self._layout.right_of(mark), mark, _LEAST_ALIKE_WINDOW)
         if left and (right is None or left.score >= right.score):
             return left.range[1]
         return right.range[0] if right else guess
@@ -174,20 +181,28 @@ class _Placer:
     def _allowed(self, at: int, mark: Mark) -> int:
         """The nearest place inside the parent that is in no word, placeholder or other pair."""
         low, high = self._room(mark)
-        blocked = self._held + [span for span in self._siblings(mark) if span[0] < span[1]]
+        blocked = [span for span in self._siblings(mark) if span[0] < span[1]]
         places = [
             place
             for place in range(low, high + 1)
-            if not _is_inside_word(self._output, place) and not any(start < place < end for start, end in blocked)
+            if place not in self._inside and not any(start < place < end for start, end in blocked)
         ]
         return min(places, key=lambda place: abs(place - at), default=low)
 
 
-def _bounded(wanted: str) -> str:
+def _places_inside(text: str) -> frozenset[int]:
+    """Where a tag would cut a word or a placeholder."""
+    held = {place for start, end in find_placeholders(text) for place in range(start + 1, end)}
+    return frozenset(held.union(at for at in range(1, len(text)) if _is_inside_word(text, at)))
+
+
+def _occurrences(wanted: str, text: str, room: Range, inside: frozenset[int]) -> list[Range]:
+    """Everywhere that some words stand in a room, also where they overlap: `die die` is twice in `die die die`."""
+    if not wanted:
+        return []
     pattern = r"\s+".join(re.escape(word) for word in wanted.split())
-    left = r"(?<!\w)" if _is_word(wanted[0]) else ""
-    right = r"(?!\w)" if _is_word(wanted[-1]) else ""
-    return left + pattern + right
+    found = re.compile(f"(?=({pattern}))", re.IGNORECASE).finditer(text, *room)
+    return [match.span(1) for match in found if inside.isdisjoint({*match.span(1)}.difference(room))]
 
 
 def _score(found: _Found) -> float:

@@ -94,22 +94,24 @@ def _broken_pairs(parsed: Parsed) -> list[Piece]:
 
 
 def _without_empty_pairs(parsed: Parsed) -> Parsed:
-    """Pairs without content, such as <x id="5"></x>, as single tags."""
+    """Pairs without visible content, such as <x id="5"></x>, as single tags with all that is in them."""
+    is_visible = (piece.kind == "text" and not piece.text.isspace() for piece in parsed.pieces)
+    visible = list(accumulate(is_visible, initial=0))
     pieces: list[Piece] = []
-    partners: list[int] = []
     moved: dict[int, int] = {}
-    for index, piece in enumerate(parsed.pieces):
-        if piece.kind == "close" and parsed.partners[index] == index - 1:
-            opened = pieces.pop()
-            partners.pop()
-            piece = Piece("single", opened.source + piece.source)
+    index = 0
+    while index < len(parsed.pieces):
+        piece, end = parsed.pieces[index], parsed.partners[index]
         moved[index] = len(pieces)
+        if piece.kind == "open" and visible[index] == visible[end]:
+            piece = Piece("single", "".join(inner.source for inner in parsed.pieces[index : end + 1]))
+            index = end
         pieces.append(piece)
-        partners.append(parsed.partners[index] if piece.kind == "close" else -1)
-    for index, partner in enumerate(partners):
-        if partner >= 0:
-            partners[index] = moved[partner]
-            partners[moved[partner]] = index
+        index += 1
+    partners = [-1] * len(pieces)
+    for old, new in moved.items():
+        if pieces[new].kind in ("open", "close"):
+            partners[new] = moved[parsed.partners[old]]
     return Parsed(pieces, partners)
 
 

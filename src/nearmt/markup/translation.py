@@ -92,13 +92,16 @@ class _Sentence:
     def first_requests(self) -> list[str]:
         if self._layout is None:
             return [part.wanted for part in self.parts]
-        return [self._layout.request, *requests_of(self._layout)]
+        return [self._layout.text, *requests_of(self._layout)]
 
     def try_whole(self, known: dict[str, str]) -> None:
         """Take the translation of the whole sentence if all is kept in it."""
         if self._layout is None:
             return
-        output = known[self._layout.request].strip()
+        output = known[self._layout.text].strip()
+        if output == self._layout.text.strip():  # a name, say: nothing moved
+            self.text = self._source
+            return
         if output and count_placeholders(output) == count_placeholders(self._layout.text):
             # What has no words is its own translation.
             spans = {text: known.get(text, text) for text in requests_of(self._layout)}
