@@ -1,7 +1,13 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
-READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.demo-ready
+READY := $(VENV)/.test-ready
+PIP := $(RUN)/python -m pip install --disable-pip-version-check
+# What is not installed yet is told, one line each; on a terminal pip alone would show a hundred lines of what is.
+NEWS := awk '!/^Requirement already satisfied/ { print; fflush() }'
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
 
 .PHONY: help test demo experiments lint types tests torture busy format clean
 KILLS ?= 300
@@ -15,13 +21,18 @@ help:
 	@echo "make format put the code into its form"
 
 # torch comes first and by its exact version, so that nothing else chooses another build of it.
-$(READY): pyproject.toml constraints.txt packages/nearmt-demo/pyproject.toml
+$(DEMO_READY): pyproject.toml constraints.txt packages/nearmt-demo/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fsmt,milvus,paper,ray,server]' -e packages/nearmt-demo
-	@touch $(READY)
+	$(PIP) "$$(grep '^torch==' constraints.txt)"
+	$(PIP) -c constraints.txt -e '.[server]' -e packages/nearmt-demo
+	@touch $@
 
-demo: $(READY)
+# The same environment, with what the tests need beyond the demo.
+$(READY): $(DEMO_READY)
+	$(PIP) -c constraints.txt -e '.[dev,fsmt,milvus,paper,ray,server]' -e packages/nearmt-demo | $(NEWS)
+	@touch $@
+
+demo: $(DEMO_READY)
 	$(RUN)/nearmt demo --out demo-output
 
 experiments: $(READY)
