@@ -1,15 +1,16 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
+MILVUS := .venv-milvus
 DEMO_READY := $(VENV)/.demo-ready
 READY := $(VENV)/.test-ready
 PIP := $(RUN)/python -m pip install --disable-pip-version-check
-# What is not installed yet is told, one line each; on a terminal pip alone would show a hundred lines of what is.
+# Without the hundred lines that name what is installed already.
 NEWS := awk '!/^Requirement already satisfied/ { print; fflush() }'
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: help test demo experiments lint types tests torture busy format clean
+.PHONY: help test demo milvus-server experiments lint types tests torture busy format clean
 KILLS ?= 300
 
 help:
@@ -18,6 +19,7 @@ help:
 	@echo "make experiments  run the paper's tables on the demo's model (an hour) and put them into docs/"
 	@echo "make torture KILLS=300  kill a store's writers at random moments and look whether anything was lost"
 	@echo "make busy   add 20,000 pairs in 2,000 commits while another process translates, and time the commits"
+	@echo "make milvus-server  install a Milvus server, which the tests then use"
 	@echo "make format put the code into its form"
 
 # torch comes first and by its exact version, so that nothing else chooses another build of it.
@@ -31,6 +33,14 @@ $(DEMO_READY): pyproject.toml constraints.txt packages/nearmt-demo/pyproject.tom
 $(READY): $(DEMO_READY)
 	$(PIP) -c constraints.txt -e '.[dev,fsmt,milvus,paper,ray,server]' -e packages/nearmt-demo | $(NEWS)
 	@touch $@
+
+# In an environment of its own: what the server needs must not decide what nearmt gets.
+$(MILVUS)/.ready:
+	$(PYTHON) -m venv $(MILVUS)
+	$(MILVUS)/bin/python -m pip install --disable-pip-version-check milvus==2.3.5
+	@touch $@
+
+milvus-server: $(MILVUS)/.ready
 
 demo: $(DEMO_READY)
 	$(RUN)/nearmt demo --out demo-output
@@ -51,7 +61,7 @@ types: $(READY)
 	$(RUN)/mypy
 
 tests: $(READY)
-	$(RUN)/pytest -n 2
+	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 torture: $(READY)
 	PYTHONPATH=examples $(RUN)/python tests/torture.py --kills $(KILLS)
@@ -64,4 +74,4 @@ format: $(READY)
 	$(RUN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo-output paper-output bench-output build dist
+	rm -rf $(VENV) $(MILVUS) demo-output paper-output bench-output build dist

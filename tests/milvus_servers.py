@@ -1,7 +1,7 @@
 """Servers of Milvus that tests start, stop and start again: Milvus Lite as a process of its own, or the real one.
 
-The real one is taken from an environment of its own that has the package `milvus` (2.3.5), named by
-NEARMT_MILVUS_VENV.
+The real one is taken from an environment of its own that has the package `milvus` (2.3.5): the one that
+`make milvus-server` makes, or the one that NEARMT_MILVUS_VENV names.
 """
 
 import os
@@ -13,7 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-VENV = os.environ.get("NEARMT_MILVUS_VENV")
+_MADE = Path(__file__).parent.parent / ".venv-milvus"
+VENV = os.environ.get("NEARMT_MILVUS_VENV") or (str(_MADE) if (_MADE / ".ready").exists() else None)
 
 
 def free_port() -> int:
