@@ -1,9 +1,16 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
-READY := $(VENV)/.ready
+MILVUS := .venv-milvus
+DEMO_READY := $(VENV)/.demo-ready
+READY := $(VENV)/.test-ready
+PIP := $(RUN)/python -m pip install --disable-pip-version-check
+# Without the hundred lines that name what is installed already.
+NEWS := awk '!/^Requirement already satisfied/ { print; fflush() }'
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
 
-.PHONY: help test demo experiments lint types tests torture busy fuzz format clean
+.PHONY: help test demo milvus-server experiments lint types tests torture busy fuzz format clean
 KILLS ?= 300
 FUZZ_MINUTES ?= 20
 
@@ -14,16 +21,30 @@ help:
 	@echo "make torture KILLS=300  kill a store's writers at random moments and look whether anything was lost"
 	@echo "make busy   add 20,000 pairs in 2,000 commits while another process translates, and time the commits"
 	@echo "make fuzz FUZZ_MINUTES=20  try every property test with fresh random examples, for at least so long"
+	@echo "make milvus-server  install a Milvus server, which the tests then use"
 	@echo "make format put the code into its form"
 
 # torch comes first and by its exact version, so that nothing else chooses another build of it.
-$(READY): pyproject.toml constraints.txt packages/nearmt-demo/pyproject.toml
+$(DEMO_READY): pyproject.toml constraints.txt packages/nearmt-demo/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fsmt,milvus,paper,ray,server]' -e packages/nearmt-demo
-	@touch $(READY)
+	$(PIP) "$$(grep '^torch==' constraints.txt)"
+	$(PIP) -c constraints.txt -e '.[server]' -e packages/nearmt-demo
+	@touch $@
 
-demo: $(READY)
+# The same environment, with what the tests need beyond the demo.
+$(READY): $(DEMO_READY)
+	$(PIP) -c constraints.txt -e '.[dev,fsmt,milvus,paper,ray,server]' -e packages/nearmt-demo | $(NEWS)
+	@touch $@
+
+# In an environment of its own: what the server needs must not decide what nearmt gets.
+$(MILVUS)/.ready:
+	$(PYTHON) -m venv $(MILVUS)
+	$(MILVUS)/bin/python -m pip install --disable-pip-version-check milvus==2.3.5
+	@touch $@
+
+milvus-server: $(MILVUS)/.ready
+
+demo: $(DEMO_READY)
 	$(RUN)/nearmt demo --out demo-output
 
 experiments: $(READY)
@@ -42,7 +63,7 @@ types: $(READY)
 	$(RUN)/mypy
 
 tests: $(READY)
-	$(RUN)/pytest -n 2
+	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 torture: $(READY)
 	PYTHONPATH=examples $(RUN)/python tests/torture.py --kills $(KILLS)
@@ -58,4 +79,4 @@ format: $(READY)
 	$(RUN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo-output toy-output paper-output bench-output build dist
+	rm -rf $(VENV) $(MILVUS) demo-output toy-output paper-output bench-output build dist

@@ -18,6 +18,13 @@ from nearmt.memory import Store, build
 from nearmt.metak import TrainingSettings
 from nearmt.seq2seq import Seq2Seq
 from properties import use_profiles
+from skipped import pytest_collection_modifyitems as note_parts
+from skipped import pytest_configure, pytest_sessionfinish, pytest_terminal_summary
+
+__all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_terminal_summary"]
+
+# Files that wait more than they compute come first, so that none of them is left alone at the end of a parallel run.
+FIRST = ("test_milvus.py", "test_ray.py", "test_page.py")
 
 use_profiles()
 
@@ -28,6 +35,12 @@ QUICK = AdaptationSettings(
     methods=("adaptive",),
     training=TrainingSettings(steps=600, first_check=100),
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    note_parts(items)
+    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
 
 
 @pytest.fixture(scope="session", autouse=True)

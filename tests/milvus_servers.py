@@ -1,7 +1,7 @@
 """Servers of Milvus that tests start, stop and start again: Milvus Lite as a process of its own, or the real one.
 
-The real one is taken from an environment of its own that has the package `milvus` (2.3.5), named by
-NEARMT_MILVUS_VENV.
+The real one is taken from an environment of its own that has the package `milvus` (2.3.5): the one that
+`make milvus-server` makes, or the one that NEARMT_MILVUS_VENV names.
 """
 
 import os
@@ -13,7 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-VENV = os.environ.get("NEARMT_MILVUS_VENV")
+_MADE = Path(__file__).parent.parent / ".venv-milvus"
+VENV = os.environ.get("NEARMT_MILVUS_VENV") or (str(_MADE) if (_MADE / ".ready").exists() else None)
 
 
 def free_port() -> int:
@@ -37,13 +38,16 @@ class LiteServer:
         data = ("--data-dir", str(self.folder / "served.db"), "--port", str(self.port))
         return [sys.executable, "-m", "milvus_lite", "server", *data]
 
+    def environment(self) -> dict[str, str]:
+        return {}
+
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         log = (self.folder / "server.log").open("ab")
         with log:
             self._process = subprocess.Popen(
                 self.command(), stdout=log, stderr=log, start_new_session=True, cwd=self.folder,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, "OMP_NUM_THREADS": "1", **self.environment()},
             )  # fmt: skip
         until = time.monotonic() + 600
         while not self._answers():
@@ -61,28 +65,30 @@ class LiteServer:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+            while self._answers():  # a child of it, which takes a moment longer
+                time.sleep(0.05)
 
 
 class RealServer(LiteServer):
-    """A Milvus server."""
+    """A Milvus server.
 
-    def start(self) -> None:
-        until = time.monotonic() + 600
-        while not self._is_free():  # else it would take another port
-            assert time.monotonic() < until
-            time.sleep(0.5)
-        super().start()
+    The package's launcher unpacks the server and writes its settings. It also avoids every port that had a connection
+    within the last minute, so it could not start a server again where it was; that is done without it.
+    """
 
-    def _is_free(self) -> bool:
-        with socket.socket() as tried:
-            try:
-                tried.bind(("0.0.0.0", self.port))
-            except OSError:
-                return False
-            return True
+    def environment(self) -> dict[str, str]:
+        return {
+            "COMMON_SESSION_TTL": "3",  # seconds until a server that was killed is forgotten; 30 unless told
+            "DEPLOY_MODE": "STANDALONE",
+            "METRICS_PORT": str(free_port()),
+            "MILVUS_RUN_DIR": str(self.folder / "run"),
+            "LD_LIBRARY_PATH": str(self.folder / "bin"),
+        }
 
     def command(self) -> list[str]:
+        if (self.folder / "configs" / "milvus.yaml").exists():
+            return [str(self.folder / "bin" / "milvus"), "run", "standalone"]
         assert VENV is not None
-        binary = shutil.which("milvus-server", path=str(Path(VENV) / "bin"))
-        assert binary is not None, f"{VENV} has no milvus-server"
-        return [binary, "--data", str(self.folder / "data"), "--proxy-port", str(self.port)]
+        launcher = shutil.which("milvus-server", path=str(Path(VENV) / "bin"))
+        assert launcher is not None, f"{VENV} has no milvus-server"
+        return [launcher, "--data", str(self.folder), "--proxy-port", str(self.port)]

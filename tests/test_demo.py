@@ -1,13 +1,19 @@
 """The demo on toy materials: everything it shows is there, and a second run uses what is built."""
 
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from conftest import QUICK
+from nearmt.cli import demo_command
+from nearmt.cli.output import command_of_this_program
 from nearmt.decoder import Decoder
 from nearmt.demo import Materials, find_materials, run_demo, write_report
 from nearmt.demo import run as demo_run
@@ -89,6 +95,51 @@ def test_the_page_is_sound_and_loads_nothing(result, out):
     parser = Balance()
     parser.feed(page)
     assert parser.open_tags == []
+
+
+def test_what_to_try_next_can_be_pasted(result, out, tmp_path, monkeypatch, capsys):
+    program = Path(sys.executable).with_name("nearmt")
+    monkeypatch.setattr(sys, "argv", [str(program), "demo"])
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(out / "demo.store", "the client's/demo.store")
+    source = '"Was" kostet $1? Das ist\'s!'
+    examples = [replace(result.examples[0], source=source), *result.examples[1:]]
+    demo_command._print(replace(result, examples=examples), Path("the client's"))
+    commands = re.findall(r"^  (.*nearmt .*)$", capsys.readouterr().out, re.MULTILINE)
+    pasted = [shlex.split(command, comments=False) for command in commands]  # a shell may not know comments
+    assert [command[:2] for command in pasted] == [[str(program), n] for n in ("explain", "info", "serve", "build")]
+    assert [command[2] for command in pasted[:3]] == ["the client's/demo.store"] * 3
+    assert pasted[0][3:] == [source]
+    done = subprocess.run(commands[1], shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "units" in done.stdout
+
+
+def test_the_program_is_named_as_the_shell_finds_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in (".venv/bin", "other one/bin"):
+        Path(place).mkdir(parents=True)
+        for name in ("nearmt", "python"):
+            Path(place, name).touch(mode=0o755)
+
+    def named(started: str, path: str = "/usr/bin") -> str:
+        monkeypatch.setattr(sys, "argv", [started])
+        monkeypatch.setenv("PATH", path)
+        return command_of_this_program()
+
+    here = str(tmp_path / ".venv/bin")
+    assert named(".venv/bin/nearmt") == ".venv/bin/nearmt"
+    assert named(f"{here}/nearmt") == ".venv/bin/nearmt"
+    assert named(f"{here}/nearmt", here) == named(".venv/bin/nearmt", here) == "nearmt"
+    assert named(".venv/bin/nearmt", str(tmp_path / "other one/bin")) == ".venv/bin/nearmt"
+    assert named("other one/bin/nearmt") == "'other one/bin/nearmt'"
+    monkeypatch.setattr(sys, "executable", f"{here}/python")
+    assert named("/lib/nearmt/__main__.py") == ".venv/bin/python -m nearmt"
+    assert named("/lib/nearmt/__main__.py", here) == "python -m nearmt"
+    assert named("pytest") == "nearmt"
+    monkeypatch.chdir(here)
+    assert named(f"{here}/nearmt") == "./nearmt"
 
 
 def test_text_in_charts_is_escaped():

@@ -1,7 +1,7 @@
 """Files of translators: what is untranslated is filled and marked, every other byte stays."""
 
+import shutil
 import subprocess
-from pathlib import Path
 
 import polib
 import pytest
@@ -253,7 +253,8 @@ def test_po_keeps_its_encoding_and_line_ends(fill):
         fill("a.po", text.encode("latin-1"), lambda texts: ["ł"] * len(texts))
 
 
-@pytest.mark.skipif(not Path("/usr/bin/msgfmt").exists(), reason="needs gettext")
+@pytest.mark.part("gettext")
+@pytest.mark.skipif(shutil.which("msgfmt") is None, reason="there is no msgfmt: install gettext")
 def test_gettext_itself_accepts_the_result(fill, tmp_path):
     out, _ = fill("a.po", PO)
     (tmp_path / "out-a.po").write_bytes(out)

@@ -1,7 +1,7 @@
 """Searching in Milvus: the same neighbours and the same evidence as with faiss, and a clear word when it is gone.
 
 Against Milvus Lite, in the process and behind a port; against a real server where there is one
-(NEARMT_MILVUS_URI names one that runs, NEARMT_MILVUS_VENV an environment to start one from).
+(`make milvus-server` installs one, NEARMT_MILVUS_URI names one that runs).
 """
 
 import os
@@ -38,6 +38,7 @@ from serving import running, settings_for
 from test_index import brute_force, clustered, make_store
 
 WIDTH = 16
+REAL = pytest.param("real", marks=pytest.mark.part("milvus"))
 TEXT = "heute öffnet die tabelle die große zelle ."
 NEW = SentencePair("die neue tabelle ist hier .", "the new sheet is here .", "n1", "client-x")
 
@@ -65,7 +66,7 @@ def lite(tmp_path_factory) -> Iterator[str]:
 def real_server(tmp_path_factory) -> Iterator[RealServer]:
     """One for all tests: on one machine there is room for one."""
     if not VENV:
-        pytest.skip("no Milvus server to start: set NEARMT_MILVUS_VENV")
+        pytest.skip("there is no Milvus server to start: make milvus-server installs one")
     server = RealServer(tmp_path_factory.mktemp("milvus"))
     try:
         server.start()
@@ -79,7 +80,7 @@ def real(request) -> str:
     return os.environ.get("NEARMT_MILVUS_URI") or request.getfixturevalue("real_server").uri
 
 
-@pytest.fixture(params=["lite", "real"])
+@pytest.fixture(params=["lite", REAL])
 def uri(request) -> str:
     return request.getfixturevalue(request.param)
 
@@ -440,7 +441,7 @@ def test_a_missing_package_is_one_sentence(monkeypatch):
         Connection("x.db").call("list_collections")
 
 
-@pytest.mark.parametrize("kind", ["lite", "real"])
+@pytest.mark.parametrize("kind", ["lite", REAL])
 def test_while_milvus_is_stopped_the_server_answers_503_and_it_recovers(
     request, store_copy, toy_model, tmp_path, monkeypatch, kind
 ):
@@ -468,15 +469,12 @@ def test_while_milvus_is_stopped_the_server_answers_503_and_it_recovers(
                 assert (reply.status_code, reply.headers["Retry-After"]) == (503, "5")
                 assert "search engine" in reply.text
             assert server.translate(TEXT, method="base")  # what needs no memory goes on
-            milvus.start()
-            until_it_works(server)
-            assert server.translate(TEXT) == expected
-        milvus.stop()
-        with running(settings_for(store_copy)) as server:  # it starts all the same
-            assert server.post("/v1/translate", {"text": TEXT}).status_code == 503
-            milvus.start()
-            until_it_works(server)
-            assert server.translate(TEXT) == expected
+            with running(settings_for(store_copy)) as begun_without:  # it starts all the same
+                assert begun_without.post("/v1/translate", {"text": TEXT}).status_code == 503
+                milvus.start()
+                for one in (server, begun_without):
+                    until_it_works(one)
+                    assert one.translate(TEXT) == expected
     finally:
         if kind == "lite":
             milvus.stop()

@@ -13,7 +13,10 @@ from test_server_lifecycle import process
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: install it or name it in CHROMIUM")
+pytestmark = [
+    pytest.mark.part("browser"),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: install it or name it in CHROMIUM"),
+]
 expect = playwright.expect
 
 TABLE = "heute öffnet die tabelle die große zelle ."

@@ -28,7 +28,10 @@ from nearmt.memory import Store, build
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Languages, Manifest, Snapshot
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+pytestmark = [
+    pytest.mark.part("ray"),
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed"),
+]
 SMALL = BuildSettings(segment_entries=100)
 UNIT_FIELDS = ["sentence", "identity", "unit_hash", "origin_hash", "is_first"]  # the time is when it was built
 

@@ -1,12 +1,13 @@
 """The demo from the command line."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nearmt.cli.options import AsJson, Quiet, Threads, set_threads
-from nearmt.cli.output import print_json, print_table, reporting
+from nearmt.cli.output import command_of_this_program, print_json, print_table, reporting
 
 if TYPE_CHECKING:
     from nearmt.demo import DemoResult
@@ -54,11 +55,18 @@ def _print(result: "DemoResult", out: Path) -> None:
         print(f"reference  {example.reference}")
         for change in example.changes:
             print(f"  {change.words:<16} from: {change.segment_source} → {change.segment_target}")
-    store = out / "demo.store"
+    print(f"\nThe page with charts is {out / 'report.html'}. What to try next:")
+    for command in _next_commands(result, out / "demo.store"):
+        print(f"  {command}")
+    own = shlex.join(["build", "your.tmx", "--model", "Helsinki-NLP/opus-mt-de-en", "--out", "your.store"])
     print(
-        f"\nThe page with charts is {out / 'report.html'}. What to try next:\n"
-        f'  nearmt explain {store} "{result.examples[0].source if result.examples else "Die Tabelle ist gesperrt."}"\n'
-        f"  nearmt info {store}\n"
-        f"  nearmt serve {store}        # then open the page that it names, or point a CAT tool there\n"
-        "  nearmt build your.tmx --model Helsinki-NLP/opus-mt-de-en --out your.store"
+        "The last one names a page to open in a browser, where a CAT tool can be pointed too. "
+        f"With a memory of your own:\n  {command_of_this_program()} {own}"
     )
+
+
+def _next_commands(result: "DemoResult", store: Path) -> list[str]:
+    """Commands that work as they are when pasted into the shell that started this one."""
+    sentence = result.examples[0].source if result.examples else "Die Tabelle ist gesperrt."
+    wanted = (["explain", str(store), sentence], ["info", str(store)], ["serve", str(store)])
+    return [f"{command_of_this_program()} {shlex.join(arguments)}" for arguments in wanted]

@@ -1,10 +1,13 @@
 """What commands print: bars on a terminal, now and then a line in a log, tables for people, JSON for machines."""
 
 import json
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -90,3 +93,20 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
         table.add_row(*row)
     width = None if sys.stdout.isatty() else 160
     Console(width=width, highlight=False, markup=False).print(table)
+
+
+def command_of_this_program() -> str:
+    """What starts this program again when pasted into the same shell: `nearmt` where the shell finds it."""
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        return f"{_as_typed(Path(sys.executable))} -m nearmt"
+    return _as_typed(started) if started.stem == "nearmt" and started.exists() else "nearmt"
+
+
+def _as_typed(program: Path) -> str:
+    found = shutil.which(program.name)
+    if found is not None and Path(found).absolute() == program.absolute():
+        return program.name
+    if program.is_relative_to(Path.cwd()):
+        program = program.relative_to(Path.cwd())
+    return shlex.quote(str(program) if len(program.parts) > 1 else f"./{program}")
