@@ -15,9 +15,9 @@ SOURCE = Path(nearmt.__file__).parent
 ORDER = [
     "errors", "markup", "progress", "greatest", "neighbors", "corpus", "store", "mixture", "guard", "metak",
     "relatives", "seq2seq", "beam", "index", "retriever", "scores", "recall", "indexing", "compatibility",
-    "harvest", "intake", "builder", "cluster", "health", "housekeeping", "editing", "gate", "methods", "decoder",
-    "evidence", "devset", "gating", "adaptation", "translator", "evaluation", "memory", "documents",
-    "report", "demo", "paper", "bench", "server", "cli", "__main__",
+    "harvest", "intake", "builder", "cluster", "health", "housekeeping", "editing", "gate", "methods",
+    "repairing", "decoder", "evidence", "devset", "gating", "adaptation", "translator", "evaluation", "memory",
+    "documents", "report", "demo", "paper", "bench", "server", "cli", "__main__",
 ]  # fmt: skip
 ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "pymilvus": {"index"},
               "lxml": {"corpus"}, "polib": {"corpus"},

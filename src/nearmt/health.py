@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from nearmt.index.faiss_index import EXACT_UP_TO
-from nearmt.store import Snapshot, data_bytes, origins
+from nearmt.store import Snapshot, data_bytes, origins, set_aside_before
 
 # A store that has changed by more than these shares should be compacted, or trained again.
 COMPACTION_DUE, TRAINING_DUE = 0.1, 0.2
@@ -20,6 +20,7 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "store": str(snapshot.folder),
         "sentences": int(alive.sum()),
+        "waiting_sentences": int(snapshot.waiting_sentences.sum()),
         "entries": live_entries,
         "units": int(snapshot.live_units.sum()),
         "origins": [asdict(origin) for origin in found[:_SHOWN_ORIGINS]],
@@ -28,6 +29,7 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
         "model": manifest.model,
         "keys": manifest.key_type,
         "bytes": {"data": data_bytes(manifest), "index": (manifest.index or {}).get("bytes", 0)},
+        "set_aside": [asdict(kept) for kept in set_aside_before(snapshot.folder, manifest)],
         "commits": manifest.extent.segments,
         "built_from": manifest.build.inputs,
         "dropped": manifest.build.dropped,

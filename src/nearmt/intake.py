@@ -38,14 +38,29 @@ class _Places:
 
 
 class Known:
-    """The sentences and units of a store, by what they say. Sentences whose units are all gone can come back."""
+    """The sentences and units of a store, by what they say. Sentences whose units are all gone can come back.
+
+    A sentence that waits for its states is as good as unknown: when its pair comes in, it is stored anew with states.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         alive = np.flatnonzero(snapshot.live_units)
-        self.sentences = _Places(np.asarray(snapshot.sentences["pair_hash"]), np.arange(len(snapshot.sentences)))
+        decoded = np.flatnonzero(snapshot.sentence_ends > snapshot.sentences["first_entry"])
+        self.sentences = _Places(np.asarray(snapshot.sentences["pair_hash"])[decoded], decoded)
+        waiting = np.flatnonzero(snapshot.waiting_sentences)
+        codes = snapshot.sentences["pair_hash"][waiting].tolist()
+        self._waiting = dict(zip(codes, waiting.tolist(), strict=True))
+        self._snapshot = snapshot if self._waiting else None
         self.units = _Places(np.asarray(snapshot.units["identity"])[alive], alive)
         self._unit_sentences = np.asarray(snapshot.units["sentence"])
         self._recent: dict[int, int] = {}
+
+    def units_waiting(self, code: int) -> list[tuple[int, Unit]]:
+        """The units, with their numbers, of a sentence that waits for its states; asked for once, when it gets them."""
+        sentence = self._waiting.pop(code, None)
+        if sentence is None or self._snapshot is None:
+            return []
+        return [(number, self._snapshot.unit(number)) for number in self._snapshot.unit_numbers_of(sentence)]
 
     def note_unit(self, identity: int, number: int, sentence_id: int) -> None:
         self.units.note(identity, number)
@@ -119,7 +134,7 @@ class Intake:
             return "too long"
         if old_unit is not None:
             pending.removed_units.append(old_unit)
-        is_new = sentence is None
+        is_new, has_waited = sentence is None, False
         if sentence is None:
             sentence = pending.first_sentence + len(pending.pairs)
             known.sentences.note(code, sentence)
@@ -127,11 +142,24 @@ class Intake:
             pending.sources.append(source)
             pending.targets.append(target)
             pending.num_entries += len(target)
+            has_waited = self._move_units(known, code, old_unit, pending, sentence)
         known.note_unit(identity, pending.first_unit + len(pending.units), sentence)
         pending.units.append(Unit.of(pair, sentence, is_first=is_new))
-        if old_unit is not None:
+        if old_unit is not None and not has_waited:
             return "replaced"
         return "added" if is_new else "duplicate"
+
+    @staticmethod
+    def _move_units(known: Known, code: int, old_unit: int | None, pending: Pending, sentence: int) -> bool:
+        """Give a new sentence the units of the one that waited for its states; whether the pair's own is among them."""
+        has_old = False
+        for number, unit in known.units_waiting(code):
+            has_old |= number == old_unit
+            if number != old_unit and known.units.find(unit.identity) == number:  # not replaced meanwhile
+                pending.removed_units.append(number)
+                known.note_unit(unit.identity, pending.first_unit + len(pending.units), sentence)
+                pending.units.append(replace(unit, sentence_id=sentence, is_first=False))
+        return has_old
 
     def _fits(self, source: list[int], target: list[int]) -> bool:
         room = self.model.max_target_tokens - len(self.model.forced_prefix)

@@ -32,15 +32,19 @@ def fsync_file(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path` in one step: readers see the old file or the whole new one."""
+def replace_file(path: Path, content: bytes, *, flush_name: bool = True) -> None:
+    """Put `content` at `path` in one step: readers see the old file or the whole new one.
+
+    Without `flush_name` the new name becomes durable when the folder is next flushed.
+    """
     beside = path.with_name(f".{path.name}{UNFINISHED}")
     with beside.open("wb") as out:
         out.write(content)
         out.flush()
         os.fsync(out.fileno())
     beside.replace(path)
-    fsync_folder(path.parent)
+    if flush_name:
+        fsync_folder(path.parent)
 
 
 def exchange(one: Path, other: Path) -> bool:
