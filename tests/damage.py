@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from nearmt.corpus import SentencePair
-from nearmt.memory import Store, build
+from nearmt.memory import build
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Manifest
+from nearmt.store import Manifest, Snapshot
 from torture_store import ADAPTATION, BUILD, write_memory
 
 STATES = ("keys.float16", "values.int32", "probabilities.float16", "positions.uint16")
@@ -60,5 +62,28 @@ def harm(folder: Path, name: str, how: str, share: float = 0.5) -> None:
         path.unlink()
 
 
-def reopened(folder: Path) -> Store:
-    return Store(folder)
+def content_names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def states_of(snapshot: Snapshot) -> dict[tuple[str, str], list[np.ndarray]]:
+    """Keys, values, probabilities and positions of every sentence, removed ones included, by its texts."""
+    found = {}
+    for number in range(len(snapshot.sentences)):
+        rows = slice(int(snapshot.sentences["first_entry"][number]), int(snapshot.sentence_ends[number]))
+        columns = (snapshot.keys, snapshot.values, snapshot.probabilities, snapshot.positions)
+        found[snapshot.sides(number)] = [np.array(column[rows]) for column in columns]
+    return found
+
+
+def check_states(made: Path, repaired: Path, waiting: int) -> None:
+    """States are those of the original; sentences of batches that are the same have the same bits."""
+    before, after = states_of(Snapshot.open(made)), states_of(Snapshot.open(repaired))
+    assert sum(not len(states[1]) for states in after.values()) == waiting
+    for sides, (keys, values, probabilities, positions) in after.items():
+        if len(values):
+            expected = before[sides]
+            assert values.tolist() == expected[1].tolist()
+            assert positions.tolist() == expected[3].tolist()
+            np.testing.assert_allclose(keys, expected[0], atol=2e-3, rtol=2e-3)
+            np.testing.assert_allclose(probabilities, expected[2], atol=2e-3)

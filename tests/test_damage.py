@@ -5,14 +5,10 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from damage import COLUMNS, HARMS, STATES, flip, harm, make_store, pair, path_of
-from nearmt import memory
-from nearmt.cli.app import app
-from nearmt.errors import ModelError, StoreDamagedError, StoreError, StoreMismatchError
+from damage import COLUMNS, HARMS, STATES, check_states, harm, make_store, pair, path_of, states_of
+from nearmt.errors import StoreDamagedError, StoreError
 from nearmt.memory import Store
 from nearmt.repairing import Repaired, repair
 from nearmt.store import Manifest, Snapshot, verify
@@ -32,39 +28,6 @@ def made(toy_model, tmp_path_factory) -> Path:
 @pytest.fixture
 def harmed(made, tmp_path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "harmed.store"))
-
-
-@pytest.fixture
-def no_model(monkeypatch) -> None:
-    """The store's model cannot be had."""
-
-    def fail(*args, **options):
-        raise ModelError("the store's model is gone")
-
-    monkeypatch.setattr(memory, "load_model", fail)
-
-
-def states_of(snapshot: Snapshot) -> dict[tuple[str, str], list[np.ndarray]]:
-    """Keys, values, probabilities and positions of every sentence that counts, by its texts."""
-    found = {}
-    for number in snapshot.live_sentence_ids.tolist():
-        rows = slice(int(snapshot.sentences["first_entry"][number]), int(snapshot.sentence_ends[number]))
-        columns = (snapshot.keys, snapshot.values, snapshot.probabilities, snapshot.positions)
-        found[snapshot.sides(number)] = [np.array(column[rows]) for column in columns]
-    return found
-
-
-def check_states(made: Path, repaired: Path, waiting: int) -> None:
-    """States are those of the original; sentences of batches that are the same have the same bits."""
-    before, after = states_of(Snapshot.open(made)), states_of(Snapshot.open(repaired))
-    assert sum(not len(states[1]) for states in after.values()) == waiting
-    for sides, (keys, values, probabilities, positions) in after.items():
-        if len(values):
-            expected = before[sides]
-            assert values.tolist() == expected[1].tolist()
-            assert positions.tolist() == expected[3].tolist()
-            np.testing.assert_allclose(keys, expected[0], atol=2e-3, rtol=2e-3)
-            np.testing.assert_allclose(probabilities, expected[2], atol=2e-3)
 
 
 def check_reading(folder: Path, toy_model) -> None:
@@ -108,3 +71,178 @@ def check_repair(made: Path, folder: Path, toy_model, has_model: bool = True) ->
     settle(folder)
     assert verify(folder).set_aside == report.set_aside
     return repaired
+
+
+# What a repair does not keep, by file and damage; the model makes a difference for states only.
+# (lost with or without a model, sentences whose states are computed anew)
+RESULTS: dict[tuple[str, str], tuple[dict[str, int], int]] = {
+    **{(name, "flipped"): ({}, 30) for name in STATES},
+    **{(name, "cut"): ({}, 61) for name in STATES},
+    **{(name, "missing"): ({}, 122) for name in STATES},
+    **{("sentences.bin", how): ({}, 0) for how in HARMS},
+    ("texts.jsonl", "flipped"): ({"lost": 1}, 0),
+    ("texts.jsonl", "cut"): ({"lost": 62}, 0),
+    ("texts.jsonl", "missing"): ({"lost": 122}, 0),
+    ("units.bin", "flipped"): ({}, 0),
+    ("units.bin", "cut"): ({"lost_units": 1}, 0),
+    ("units.bin", "missing"): ({"lost_units": 1}, 0),
+    ("units.jsonl", "flipped"): ({"incomplete_units": 1}, 0),
+    ("units.jsonl", "cut"): ({"incomplete_units": 62}, 0),
+    ("units.jsonl", "missing"): ({"incomplete_units": 123}, 0),
+    ("removals.int64", "flipped"): ({"lost_removals": 1}, 0),
+    ("removals.int64", "cut"): ({"lost_removals": 2}, 0),
+    ("removals.int64", "missing"): ({"lost_removals": 3}, 0),
+    **{("segments.jsonl", how): ({}, 0) for how in HARMS},
+}
+
+
+@pytest.mark.parametrize("has_model", [True, False])
+@pytest.mark.parametrize("how", HARMS)
+@pytest.mark.parametrize("name", COLUMNS)
+def test_repair_keeps_what_can_be_read_or_computed(made, harmed, toy_model, name, how, has_model):
+    harm(harmed, name, how)
+    problems = verify(harmed).problems
+    assert all(f"{name} {'was changed' if how == 'flipped' else 'is'}" in problem for problem in problems)
+    check_reading(harmed, toy_model)
+    with pytest.raises(StoreDamagedError, match="verify"):
+        Store(harmed).compact()
+    lost, recomputed = RESULTS[name, how]
+    repaired = check_repair(made, harmed, toy_model, has_model)
+    waiting = {"waiting": recomputed} if recomputed and not has_model else {}
+    assert lost_of(repaired) == lost | waiting
+    assert repaired.recomputed_sentences == (recomputed if has_model else 0)
+    assert repaired.is_whole == (not lost and not waiting)
+    kept, before = content_of(Snapshot.open(harmed)), content_of(Snapshot.open(made))
+    if set(lost) <= {"waiting"}:
+        assert kept == before
+    elif set(lost) <= {"lost", "lost_units"}:
+        assert not kept - before
+        assert sum((before - kept).values()) == sum(lost.values()) + (name == "texts.jsonl" and how != "flipped")
+    elif "incomplete_units" in lost:
+        assert Counter(unit[:2] for unit in kept.elements()) == Counter(unit[:2] for unit in before.elements())
+        assert sum((before - kept).values()) == sum(lost.values())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.13, 0.31, 0.77, 0.999])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_flipped_byte_costs_what_it_stood_in_and_no_more(made, harmed, toy_model, name, share):
+    harm(harmed, name, "flipped", share)
+    assert len(verify(harmed).problems) == 1
+    check_reading(harmed, toy_model)
+    repaired = check_repair(made, harmed, toy_model)
+    kept, before = content_of(Snapshot.open(harmed)), content_of(Snapshot.open(made))
+    if name not in ("texts.jsonl", "units.jsonl", "removals.int64"):
+        assert kept == before
+        assert repaired.is_whole
+    elif name != "removals.int64":
+        assert sum((before - kept).values()) == len(lost_of(repaired)) <= 1
+    else:
+        assert not before - kept
+
+
+@pytest.mark.parametrize("how", HARMS)
+@pytest.mark.parametrize("name", ["manifest.json", "manifest.copy.json"])
+def test_a_manifest_is_restored_from_its_copy(made, harmed, toy_model, name, how):
+    before = (harmed / name).read_bytes()
+    harm(harmed, name, how)
+    if name == "manifest.json":
+        assert f"{name} " in verify(harmed).problems[0]
+        with pytest.raises(StoreDamagedError, match=r"manifest\.json is"):
+            Store(harmed)
+    if (name, how) == ("manifest.copy.json", "missing"):
+        assert verify(harmed).is_sound  # an older nearmt wrote none
+        assert repair(harmed).problems == ()
+        return
+    damaged = (harmed / name).read_bytes() if how != "missing" else b""
+    repaired = check_repair(made, harmed, toy_model)
+    assert repaired.is_whole
+    assert content_of(Snapshot.open(harmed)) == content_of(Snapshot.open(made))
+    assert json.loads((harmed / name).read_bytes())["model"] == json.loads(before)["model"]
+    assert (harmed / "data-000001").exists()  # only the manifest was written anew
+    if how != "missing":
+        assert (Path(repaired.damaged_files) / name).read_bytes() == damaged
+
+
+def test_a_manifest_whose_copy_is_of_an_older_commit_is_brought_forward(made, harmed, toy_model):
+    older = (harmed / "manifest.copy.json").read_bytes()
+    Store(harmed, model=toy_model).add([pair("die neue datei .", "the new file .", "n9")])
+    Store(harmed).remove(unit_id="u5")
+    expected = content_of(Snapshot.open(harmed))
+    (harmed / "manifest.copy.json").write_bytes(older)
+    (harmed / "manifest.json").unlink()
+
+    assert repair(harmed).is_whole
+    assert content_of(Snapshot.open(harmed)) == expected
+    assert verify(harmed).is_sound
+
+
+def test_a_damaged_manifest_without_a_copy_is_refused_and_left_alone(harmed):
+    (harmed / "manifest.copy.json").unlink()
+    path = harmed / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"width": 64', b'"width": 65'))
+    files = {path: path.read_bytes() for path in harmed.rglob("*") if path.is_file()}
+    for read in (verify, Store, repair):
+        with pytest.raises(StoreDamagedError, match=r"manifest\.json is damaged"):
+            read(harmed)
+    assert {path: path.read_bytes() for path in files} == files
+    path.unlink()
+    with pytest.raises(StoreError, match="is not a nearmt store"):
+        repair(harmed)
+
+
+@pytest.mark.parametrize("how", HARMS)
+@pytest.mark.parametrize("name", ["index", "network"])
+def test_an_index_or_network_that_was_harmed_costs_nothing_else(made, harmed, toy_model, name, how):
+    path = path_of(harmed, name)
+    harm(harmed, name, how)
+    (problem,) = verify(harmed).problems
+    assert problem == f"{path.name} {'is missing' if how == 'missing' else 'was changed'}"
+    with pytest.raises(StoreDamagedError, match=path.name):
+        Translator(harmed, model=toy_model)
+    repaired = check_repair(made, harmed, toy_model, has_model=False)
+    assert content_of(Snapshot.open(harmed)) == content_of(Snapshot.open(made))
+    assert (Manifest.load(harmed).adaptation is None) == repaired.needs_training == (name == "network")
+    assert repaired.lost_networks == (("adaptive",) if name == "network" else ())
+    assert repaired.is_whole == (name == "index")
+    assert (harmed / "data-000001").exists()  # nothing was copied
+
+
+def test_lost_states_are_computed_to_the_bit(made, harmed, toy_model):
+    for name in STATES:
+        harm(harmed, name, "flipped", 0.1)
+    repair(harmed, lambda manifest: toy_model)
+    before, after = states_of(Snapshot.open(made)), states_of(Snapshot.open(harmed))
+    for sides, columns in after.items():
+        for column, expected in zip(columns, before[sides], strict=True):
+            assert column.tobytes() == expected.tobytes()
+    texts = [SOURCE, "die neue zelle .", "die tabelle zeigt das bild ."]
+    one, other = (Translator(folder, model=toy_model).translate(texts) for folder in (made, harmed))
+    assert [result.text for result in one] == [result.text for result in other]
+    assert [result.score for result in one] == pytest.approx([result.score for result in other])
+
+
+def test_two_files_that_are_damaged_at_once(made, harmed, toy_model):
+    for name in ("sentences.bin", "units.bin", "keys.float16"):
+        harm(harmed, name, "flipped", 0.4)
+    harm(harmed, LOG, "missing")
+    repaired = repair(harmed, lambda manifest: toy_model)
+    assert repaired.lost_sentences <= 1
+    assert verify(harmed).is_sound
+    assert not content_of(Snapshot.open(harmed)) - content_of(Snapshot.open(made))
+
+
+@pytest.mark.parametrize("names", [("sentences.bin", "texts.jsonl"), ("units.bin", "units.jsonl"),
+                                   ("sentences.bin", "units.bin"), ("units.jsonl", "sentences.bin")])  # fmt: skip
+@pytest.mark.parametrize(
+    "hows", [("missing", "flipped"), ("flipped", "missing"), ("cut", "cut"), ("missing", "missing")]
+)
+def test_two_tables_that_are_damaged_at_once_cost_no_text_that_is_there(made, harmed, toy_model, names, hows):
+    for name, how in zip(names, hows, strict=True):
+        harm(harmed, name, how)
+    repaired = repair(harmed, lambda manifest: toy_model)
+    assert verify(harmed).is_sound
+    before, after = ({unit[:2] for unit in content_of(Snapshot.open(folder))} for folder in (made, harmed))
+    texts = dict(zip(names, hows, strict=True)).get("texts.jsonl")
+    lost = {None: 0, "flipped": 1, "cut": 62, "missing": 122}[texts]
+    assert len(before - after) in (lost, 0 if texts == "flipped" else lost)
+    assert repaired.lost_sentences in (lost, lost + 1, 0 if texts == "flipped" else lost)

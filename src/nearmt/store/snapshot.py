@@ -71,7 +71,7 @@ class Snapshot:
             if size is None:
                 raise StoreDamagedError(f"{path} is missing: run nearmt verify")
             if size < wanted:
-                raise StoreDamagedError(f"{path} is cut short: it has {size} bytes and should have {wanted}")
+                raise StoreDamagedError(f"{path} is cut short ({size} bytes instead of {wanted}): run nearmt verify")
 
     def _map(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         if 0 in shape:
