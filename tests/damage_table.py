@@ -2,7 +2,7 @@
 
     PYTHONPATH=examples python tests/damage_table.py
 
-The store has 124 sentences in several commits; the table in docs/repair.md is what this prints.
+The store has 122 sentences in several commits; the table in docs/repair.md is what this prints.
 """
 
 import argparse

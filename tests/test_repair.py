@@ -78,7 +78,7 @@ def test_sentences_without_states_are_kept_and_get_them_later(made, harmed, toy_
     assert json.loads(told)["waiting_sentences"] == 61
     store = Store(harmed, model=toy_model)
     store.compact()  # keeps them waiting
-    assert store.info()["waiting_sentences"] == 61
+    assert store.info()["health"]["waiting_sentences"] == 61
     assert store.info()["sentences"] == 122
     assert store.export_tmx(harmed.parent / "all.tmx") == sum(before.values())
 
@@ -96,7 +96,7 @@ def test_a_pair_that_comes_again_gets_its_states(made, harmed, toy_model):
     before = content_of(store.snapshot())
     added = store.add([pair("das feld .", "the field .", "n2"), pair("das letzte wort .", "the last word .", "n4")])
     assert (added.added, added.unchanged) == (2, 0)
-    assert store.info()["waiting_sentences"] == 120
+    assert store.info()["health"]["waiting_sentences"] == 120
     added = store.add([pair("die neue zelle .", "the fresh cell .", "new", "another")])
     assert added.added == 1
     after = content_of(store.snapshot())

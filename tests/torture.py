@@ -6,8 +6,8 @@ A process that has loaded a tiny model forks one child after another. Each chang
 compact, train, or repair after a byte was flipped), says over a pipe which changes have returned, and is killed with
 SIGKILL: half of the time after a random delay, half of the time at a random touch of the disk. Then another child looks
 at what is left: the store opens, its checksums fit, it holds what was reported and nothing else but perhaps commits of
-the change under way, it is searched rightly, a new Translator translates, and nothing is left lying about after the next
-change. A repair that was killed is made again, and the damaged files are there to be deleted.
+the change under way, it is searched rightly, a new Translator translates, and nothing is left lying about after the
+next change. A repair that was killed is made again, and the damaged files are there to be deleted.
 """
 
 import argparse

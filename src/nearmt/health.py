@@ -20,7 +20,6 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "store": str(snapshot.folder),
         "sentences": int(alive.sum()),
-        "waiting_sentences": int(snapshot.waiting_sentences.sum()),
         "entries": live_entries,
         "units": int(snapshot.live_units.sum()),
         "origins": [asdict(origin) for origin in found[:_SHOWN_ORIGINS]],
@@ -43,7 +42,7 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _health(snapshot: Snapshot, live_entries: int, live_sentences: int) -> dict[str, Any]:
-    """Shares of what was removed and of what is not in the index yet, and what is due because of them."""
+    """Shares of what was removed and of what is not in the index yet, what waits for a repair, and what is due."""
     manifest, total = snapshot.manifest, len(snapshot)
     indexed = (manifest.index or {}).get("num_entries", 0)
     removed_share = 1 - live_entries / total if total else 0.0
@@ -62,6 +61,7 @@ def _health(snapshot: Snapshot, live_entries: int, live_sentences: int) -> dict[
         "removed_share": removed_share,
         "new_share": new_share,
         "changed_since_training": changed_share,
+        "waiting_sentences": int(snapshot.waiting_sentences.sum()),  # without states: not searched
         "compaction_due": [reason for reason, holds in due.items() if holds],
         "training_due": changed_share is not None and changed_share > TRAINING_DUE,
     }

@@ -48,7 +48,8 @@ class Repaired:
     kept_sentences: int  # all that the store holds now
     recomputed_sentences: int = 0  # whose states the model computed anew
     waiting_sentences: int = 0  # kept, but left out of search until their states are computed
-    unchecked_sentences: int = 0  # kept, though the checksums of their states or texts are lost
+    unchecked_sentences: int = 0  # kept as they are: the checksums of their states are lost
+    unchecked_texts: int = 0  # kept as they stand in a damaged file: the hashes of the texts are lost
     lost_sentences: int = 0
     lost_units: int = 0
     incomplete_units: int = 0  # kept without their id, origin or date
@@ -63,7 +64,7 @@ class Repaired:
     def is_whole(self) -> bool:
         """Whether nothing was lost and nothing is missing."""
         lost = self.lost_sentences + self.lost_units + self.incomplete_units + self.lost_removals
-        return not (lost or self.waiting_sentences or self.lost_networks)
+        return not (lost or self.waiting_sentences or self.unchecked_texts or self.lost_networks)
 
     def as_dict(self) -> dict[str, Any]:
         return {"is_whole": self.is_whole, **asdict(self)}
@@ -96,6 +97,7 @@ def repair(
         recomputed_sentences=waiting - work.left_waiting if model is not None else 0,
         waiting_sentences=work.left_waiting if model is not None else waiting,
         unchecked_sentences=rescue.unchecked_sentences,
+        unchecked_texts=rescue.unchecked_texts,
         lost_sentences=rescue.lost_sentences,
         lost_units=rescue.lost_units,
         incomplete_units=rescue.incomplete_units,

@@ -25,8 +25,6 @@ def print_info(described: dict[str, Any]) -> None:
     rows += adaptation_rows(described["adaptation"])
     rows += _origin_rows(described)
     rows += _health_rows(described["health"], described["store"])
-    if described["waiting_sentences"]:
-        rows.append(("due", waiting_text(described["waiting_sentences"], described["store"])))
     rows += [
         ("damaged", f"{of['folder']}: {of['bytes'] / 1e6:,.1f} MB kept by a repair") for of in described["set_aside"]
     ]
@@ -61,6 +59,8 @@ def _health_rows(health: dict[str, Any], store: str) -> list[tuple[str, str]]:
     rows = [("changes", f"{health['removed_share']:.1%} removed, {health['new_share']:.1%} not in the index yet")]
     if health["compaction_due"]:
         rows.append(("due", f"compaction ({'; '.join(health['compaction_due'])}): run nearmt compact {store}"))
+    if health["waiting_sentences"]:
+        rows.append(("due", waiting_text(health["waiting_sentences"], store)))
     if health["training_due"]:
         share = health["changed_since_training"]
         rows.append(("due", f"training (the memory has changed by {share:.0%} since): run nearmt train {store}"))

@@ -45,6 +45,8 @@ def print_repaired(done: "Repaired", store: Path) -> None:
         say(waiting_text(done.waiting_sentences, store) + (f" ({done.no_model})" if done.no_model else ""))
     if done.unchecked_sentences:
         say(f"{done.unchecked_sentences:,} sentences are kept as they are: the checksums of their states are lost")
+    if done.unchecked_texts:
+        say(f"{done.unchecked_texts:,} sentences are kept as they stand in a damaged file: look through them")
     if done.lost_units:
         say(f"{done.lost_units:,} further origins of sentences are lost")
     if done.incomplete_units:

@@ -38,7 +38,8 @@ class Salvaged(Snapshot):
         self._commit_starts = np.array([part.sentences.start for part in parts], np.int64)
         self._ends = super().sentence_ends.copy()
         self.lost_sentences = np.zeros(counts.sentences, bool)
-        self.unchecked_sentences = np.zeros(counts.sentences, bool)  # their texts or states have lost their checksums
+        self.unchecked_sentences = np.zeros(counts.sentences, bool)  # whose states have lost their checksums
+        self.unchecked_texts = np.zeros(counts.sentences, bool)  # whose hashes are lost, in a file that was changed
         self.lost_units, self.incomplete_units = np.zeros(counts.units, bool), np.zeros(counts.units, bool)
         self.mended_units: dict[int, Unit] = {}
         self.readable_sources: dict[int, str] = {}  # of lost sentences
@@ -184,6 +185,7 @@ class Rescue:
     incomplete_units: int  # whose id, origin or date is gone
     lost_removals: int  # units that were removed may be back
     unchecked_sentences: int
+    unchecked_texts: int
     lost: tuple[Lost, ...]  # the first of them
 
 
@@ -209,6 +211,7 @@ def salvage(folder: Path, on_segment: Callable[[int], None] = lambda number: Non
         int((readable.incomplete_units & readable.live_units).sum()),
         readable.lost_removals,
         int((readable.unchecked_sentences & readable.live_sentences).sum()),
+        int((readable.unchecked_texts & readable.live_sentences).sum()),
         tuple(told),
     )
 

@@ -47,7 +47,7 @@ def _by_place(readable: "Salvaged", part: Part, number: int, line: tuple[int, Si
         hashes = _hashes(line[1])
         if not any(int(record[name]) == found for name, found in hashes.items()):
             _note(readable, number, line[0], line[1])
-            readable.unchecked_sentences[number] = True
+            readable.unchecked_texts[number] = True
             return
     readable.lost_sentences[number] = True
     source = _readable_source(readable, part, record, line)

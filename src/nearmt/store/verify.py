@@ -74,7 +74,7 @@ def verify(folder: Path, on_segment: Callable[[int], None] = lambda number: None
         problems = describe_problems(inspect(folder, manifest, on_segment))
     if problem is not None:
         problems = [problem, *problems]
-    waiting = 0 if problems else int(Snapshot(folder, manifest).waiting_sentences.sum())
+    waiting = 0 if problems else int(Snapshot.open(folder).waiting_sentences.sum())
     return Report(
         manifest.extent.segments,
         manifest.num_entries,
