@@ -16,8 +16,8 @@ ORDER = [
     "errors", "markup", "progress", "outputs", "greatest", "neighbors", "corpus", "store", "mixture", "guard", "metak",
     "relatives", "seq2seq", "beam", "index", "retriever", "scores", "recall", "indexing", "compatibility",
     "harvest", "corrections", "intake", "builder", "cluster", "health", "housekeeping", "editing", "gate",
-    "methods", "decoder", "evidence", "devset", "gating", "adaptation", "translator", "evaluation", "memory",
-    "documents", "report", "demo", "paper", "bench", "server", "cli", "__main__",
+    "methods", "repairing", "decoder", "evidence", "devset", "gating", "adaptation", "translator", "evaluation",
+    "memory", "documents", "report", "demo", "paper", "bench", "server", "cli", "__main__",
 ]  # fmt: skip
 ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "pymilvus": {"index"},
               "lxml": {"corpus"}, "polib": {"corpus"},

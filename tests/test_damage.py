@@ -1,92 +1,33 @@
-"""A byte flipped, a file cut short or gone: it is named, nothing else is harmed, and repair rescues what is whole."""
+"""A byte flipped, a file cut short or gone: it is named, and repair keeps all that can be read or computed anew."""
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from nearmt.cli.app import app
-from nearmt.corpus import SentencePair
-from nearmt.errors import StoreDamagedError
-from nearmt.housekeeping import repair
-from nearmt.memory import Store, build
+from damage import COLUMNS, HARMS, STATES, check_states, harm, make_store, pair, path_of, states_of
+from nearmt.errors import StoreDamagedError, StoreError
+from nearmt.memory import Store
+from nearmt.repairing import Repaired, repair
 from nearmt.store import Manifest, Snapshot, verify
-from nearmt.store.columns import columns_of
-from nearmt.store.extent import LOG, read_log
+from nearmt.store.extent import LOG
 from nearmt.translator import Translator
-from torture_store import ADAPTATION, BUILD, check_search, content_of, refusal, settle, write_memory
+from torture_store import check_search, content_of, refusal, settle
 
-DATA = ("keys.float16", "values.int32", "probabilities.float16", "positions.uint16", "sentences.bin", "texts.jsonl",
-        "units.bin", "units.jsonl", "removals.int64")  # fmt: skip
 SOURCE = "heute öffnet die tabelle die große zelle ."
-
-
-def pair(source: str, target: str, unit: str, origin: str = "client") -> SentencePair:
-    return SentencePair(source, target, unit, origin)
+VANILLA = {"method": "vanilla", "k": 4, "temperature": 1.0, "knn_share": 0.5}
 
 
 @pytest.fixture(scope="module")
 def made(toy_model, tmp_path_factory) -> Path:
-    """Built in several segments, then added to, corrected, removed from, and added to again."""
-    folder = tmp_path_factory.mktemp("made")
-    store = build(write_memory(folder), model=toy_model, out=folder / "a.store", settings=BUILD, adaptation=ADAPTATION)
-    store.add([pair("die neue zelle .", "the new cell .", "n1"), pair("das feld .", "the field .", "n2")])
-    store.add([pair("die neue zelle .", "the fresh cell .", "n1")])  # a correction
-    store.remove(unit_id="u3")
-    store.add([pair("die datei .", "the file .", "n3"), pair("das feld .", "the field .", "other", "second client")])
-    store.remove(origin="second client")
-    store.remove(source="die datei .")
-    store.add([pair("das letzte wort .", "the last word .", "n4")])
-    return store.folder
+    return make_store(tmp_path_factory.mktemp("made"), toy_model)
 
 
 @pytest.fixture
 def harmed(made, tmp_path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "harmed.store"))
-
-
-def expected_content(made: Path, bad: set[int], bad_removals: set[int]) -> Counter[tuple[str, str, str, str]]:
-    """What is left without the sentences and units of some segments and the removals of others."""
-    snapshot = Snapshot.open(made)
-    segments = read_log(made / snapshot.manifest.data_folder / LOG, snapshot.manifest.extent)
-    lost_sentences, lost_units, gone = set(), set(), set()
-    for number, segment in enumerate(segments):
-        first, end = segment.first, segment.end
-        if number in bad:
-            lost_sentences |= set(range(first.sentences, end.sentences))
-            lost_units |= set(range(first.units, end.units))
-        if number not in bad_removals:
-            gone |= set(snapshot.removals[first.removals : end.removals].tolist())
-    found = Counter()
-    for number in range(len(snapshot.units)):
-        unit = snapshot.unit(number)
-        if number not in lost_units | gone and unit.sentence_id not in lost_sentences:
-            text = snapshot.text(unit.sentence_id)
-            found[text.source, text.target, unit.unit_id, unit.origin] += 1
-    return found
-
-
-def segment_at(made: Path, name: str, byte: int) -> int:
-    """The segment that wrote a byte of a column."""
-    manifest = Manifest.load(made)
-    (column,) = [column for column in columns_of(manifest) if column.name == name]
-    for number, segment in enumerate(read_log(made / manifest.data_folder / LOG, manifest.extent)):
-        start, length = column.range_of(segment)
-        if start <= byte < start + length:
-            return number
-    raise AssertionError("nothing was written there")
-
-
-def num_segments(made: Path) -> int:
-    return Manifest.load(made).extent.segments
-
-
-def flip(path: Path, byte: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[byte] ^= 0x21
-    path.write_bytes(content)
 
 
 def check_reading(folder: Path, toy_model) -> None:
@@ -102,159 +43,206 @@ def check_reading(folder: Path, toy_model) -> None:
         assert told is None or str(folder) in told
 
 
-def check_repair(folder: Path, toy_model, expected) -> None:
-    repaired = repair(folder)
+def lost_of(repaired: Repaired) -> dict[str, int]:
+    """What of a repair is not zero."""
+    names = ("lost_sentences", "lost_units", "incomplete_units", "lost_removals", "waiting_sentences")
+    found = {name.partition("_sentences")[0]: getattr(repaired, name) for name in names}
+    return {name: count for name, count in found.items() if count}
+
+
+def check_repair(made: Path, folder: Path, toy_model, has_model: bool = True) -> Repaired:
+    """Repair, and look at all that a repaired store has to be."""
+    repaired = repair(folder, lambda manifest: toy_model) if has_model else repair(folder)
     assert repaired.problems
     report = verify(folder)
     assert report.is_sound, report.problems
+    assert report.waiting_sentences == repaired.waiting_sentences
+    assert [kept.folder for kept in report.set_aside] == [repaired.damaged_files] * bool(repaired.damaged_files)
     snapshot = Store(folder).snapshot()
-    assert content_of(snapshot) == expected
     assert repaired.kept_sentences == len(snapshot.live_sentence_ids)
-    check_search(snapshot, 1)
-    method = {} if snapshot.manifest.adaptation else {"method": "vanilla", "k": 4, "temperature": 1.0, "knn_share": 0.5}
+    check_states(made, folder, repaired.waiting_sentences)
+    if len(snapshot):
+        check_search(snapshot, 1)
+    method = {} if snapshot.manifest.adaptation else VANILLA
     assert Translator(folder, model=toy_model, **method).translate([SOURCE])[0].text
-    if snapshot.manifest.adaptation:
-        settle(folder)
-    assert repair(folder).problems == ()
+    again = repair(folder)
+    assert again.problems == ()
+    assert again.damaged_files is None
+    settle(folder)
+    assert verify(folder).set_aside == report.set_aside
+    return repaired
 
 
-@pytest.mark.parametrize("share", [0.0, 0.55, 0.999])
-@pytest.mark.parametrize("name", DATA)
-def test_a_flipped_byte_costs_its_segment_and_no_more(made, harmed, toy_model, name, share):
-    path = harmed / "data-000001" / name
-    byte = int(path.stat().st_size * share)
-    flip(path, byte)
-    number = segment_at(made, name, byte)
-    (problem,) = verify(harmed).problems
-    assert f"segment {number + 1}" in problem
-    assert f"{name} was changed" in problem
-    check_reading(harmed, toy_model)
-    with pytest.raises(StoreDamagedError, match="--repair"):
-        Store(harmed).compact()
-    is_removal = name == "removals.int64"
-    expected = expected_content(made, set() if is_removal else {number}, {number} if is_removal else set())
-    check_repair(harmed, toy_model, expected)
+# What a repair does not keep, by file and damage; the model makes a difference for states only.
+# (lost with or without a model, sentences whose states are computed anew)
+RESULTS: dict[tuple[str, str], tuple[dict[str, int], int]] = {
+    **{(name, "flipped"): ({}, 30) for name in STATES},
+    **{(name, "cut"): ({}, 61) for name in STATES},
+    **{(name, "missing"): ({}, 122) for name in STATES},
+    **{("sentences.bin", how): ({}, 0) for how in HARMS},
+    ("texts.jsonl", "flipped"): ({"lost": 1}, 0),
+    ("texts.jsonl", "cut"): ({"lost": 62}, 0),
+    ("texts.jsonl", "missing"): ({"lost": 122}, 0),
+    ("units.bin", "flipped"): ({}, 0),
+    ("units.bin", "cut"): ({"lost_units": 1}, 0),
+    ("units.bin", "missing"): ({"lost_units": 1}, 0),
+    ("units.jsonl", "flipped"): ({"incomplete_units": 1}, 0),
+    ("units.jsonl", "cut"): ({"incomplete_units": 62}, 0),
+    ("units.jsonl", "missing"): ({"incomplete_units": 123}, 0),
+    ("removals.int64", "flipped"): ({"lost_removals": 1}, 0),
+    ("removals.int64", "cut"): ({"lost_removals": 2}, 0),
+    ("removals.int64", "missing"): ({"lost_removals": 3}, 0),
+    **{("segments.jsonl", how): ({}, 0) for how in HARMS},
+}
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
-@pytest.mark.parametrize("name", DATA)
-def test_a_file_cut_short_costs_what_it_held(made, harmed, toy_model, name, share):
-    path = harmed / "data-000001" / name
-    size = int(path.stat().st_size * share)
-    with path.open("r+b") as file:
-        file.truncate(size)
-    lost = set(range(segment_at(made, name, size), num_segments(made)))
+@pytest.mark.parametrize("has_model", [True, False])
+@pytest.mark.parametrize("how", HARMS)
+@pytest.mark.parametrize("name", COLUMNS)
+def test_repair_keeps_what_can_be_read_or_computed(made, harmed, toy_model, name, how, has_model):
+    harm(harmed, name, how)
     problems = verify(harmed).problems
-    assert all(f"{name} is cut short" in problem for problem in problems)
-    with pytest.raises(StoreDamagedError, match=f"{name} is cut short"):
-        Store(harmed)
+    assert all(f"{name} {'was changed' if how == 'flipped' else 'is'}" in problem for problem in problems)
     check_reading(harmed, toy_model)
-    is_removal = name == "removals.int64"
-    if size == 0 and not is_removal:
-        return  # nothing is left
-    expected = expected_content(made, set() if is_removal else lost, lost if is_removal else set())
-    check_repair(harmed, toy_model, expected)
+    with pytest.raises(StoreDamagedError, match="verify"):
+        Store(harmed).compact()
+    lost, recomputed = RESULTS[name, how]
+    repaired = check_repair(made, harmed, toy_model, has_model)
+    waiting = {"waiting": recomputed} if recomputed and not has_model else {}
+    assert lost_of(repaired) == lost | waiting
+    assert repaired.recomputed_sentences == (recomputed if has_model else 0)
+    assert repaired.is_whole == (not lost and not waiting)
+    kept, before = content_of(Snapshot.open(harmed)), content_of(Snapshot.open(made))
+    if set(lost) <= {"waiting"}:
+        assert kept == before
+    elif set(lost) <= {"lost", "lost_units"}:
+        assert not kept - before
+        assert sum((before - kept).values()) == sum(lost.values()) + (name == "texts.jsonl" and how != "flipped")
+    elif "incomplete_units" in lost:
+        assert Counter(unit[:2] for unit in kept.elements()) == Counter(unit[:2] for unit in before.elements())
+        assert sum((before - kept).values()) == sum(lost.values())
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 0.9999])
-def test_a_log_that_was_changed_costs_nothing_that_fits_its_hashes(made, harmed, toy_model, share):
-    path = harmed / "data-000001" / LOG
-    flip(path, int(path.stat().st_size * share))
-    (problem,) = verify(harmed).problems
-    assert f"{LOG} was changed" in problem
-    check_reading(harmed, toy_model)
-    check_repair(harmed, toy_model, content_of(Snapshot.open(made)))
-
-
-@pytest.mark.parametrize("byte", [b"\n", b"\r", b"0"])
-def test_a_line_of_the_log_broken_in_two_costs_nothing(made, harmed, toy_model, byte):
-    path = harmed / "data-000001" / LOG
-    content = bytearray(path.read_bytes())
-    content[len(content) // 3] = byte[0]
-    path.write_bytes(content)
+@pytest.mark.parametrize("share", [0.0, 0.13, 0.31, 0.77, 0.999])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_flipped_byte_costs_what_it_stood_in_and_no_more(made, harmed, toy_model, name, share):
+    harm(harmed, name, "flipped", share)
     assert len(verify(harmed).problems) == 1
-    check_repair(harmed, toy_model, content_of(Snapshot.open(made)))
-
-
-@pytest.mark.parametrize("size", [None, 0, 700])
-def test_a_log_that_is_gone_costs_nothing_that_fits_its_hashes(made, harmed, toy_model, size):
-    path = harmed / "data-000001" / LOG
-    if size is None:
-        path.unlink()
-    else:
-        with path.open("r+b") as file:
-            file.truncate(size)
-    (problem,) = verify(harmed).problems
-    assert f"{LOG} is {'missing' if size is None else 'cut short'}" in problem
-    check_repair(harmed, toy_model, content_of(Snapshot.open(made)))
-
-
-def test_without_its_checksums_a_sentence_that_does_not_fit_its_hashes_is_lost(made, harmed, toy_model):
-    (harmed / "data-000001" / LOG).unlink()
-    texts = harmed / "data-000001" / "texts.jsonl"
-    texts.write_bytes(texts.read_bytes().replace(b"the fresh cell", b"the fresh bell"))
-    expected = content_of(Snapshot.open(made))
-    del expected["die neue zelle .", "the fresh cell .", "n1", "client"]
-    check_repair(harmed, toy_model, expected)
-
-
-def test_a_missing_column_is_named_and_leaves_an_empty_store(harmed, toy_model):
-    (harmed / "data-000001" / "texts.jsonl").unlink()
-    with pytest.raises(StoreDamagedError, match=r"texts\.jsonl is missing"):
-        Store(harmed)
     check_reading(harmed, toy_model)
-
-    assert repair(harmed).kept_sentences == 0
-    assert verify(harmed).is_sound
-    store = Store(harmed, model=toy_model)
-    store.add([pair("die datei .", "the file .", "n3")])
-    assert sum(content_of(store.snapshot()).values()) == 1
-
-
-@pytest.mark.parametrize("harm", ["flip", "cut", "unlink"])
-@pytest.mark.parametrize("pattern", ["index-*", "metak-*"])
-def test_an_index_or_network_that_was_harmed_costs_nothing_else(made, harmed, toy_model, pattern, harm):
-    (path,) = harmed.glob(pattern)
-    if harm == "flip":
-        flip(path, path.stat().st_size // 2)
-    elif harm == "cut":
-        path.write_bytes(path.read_bytes()[:-5])
+    repaired = check_repair(made, harmed, toy_model)
+    kept, before = content_of(Snapshot.open(harmed)), content_of(Snapshot.open(made))
+    if name not in ("texts.jsonl", "units.jsonl", "removals.int64"):
+        assert kept == before
+        assert repaired.is_whole
+    elif name != "removals.int64":
+        assert sum((before - kept).values()) == len(lost_of(repaired)) <= 1
     else:
-        path.unlink()
-    (problem,) = verify(harmed).problems
-    assert problem == f"{path.name} {'is missing' if harm == 'unlink' else 'was changed'}"
-    with pytest.raises(StoreDamagedError, match=path.name):
-        Translator(harmed, model=toy_model)
-    check_repair(harmed, toy_model, content_of(Snapshot.open(made)))
-    assert (Manifest.load(harmed).adaptation is None) == (pattern == "metak-*")
+        assert not before - kept
 
 
-def test_what_was_removed_stays_away_when_a_later_commit_is_lost(made, harmed, toy_model):
-    keys = harmed / "data-000001" / "keys.float16"
-    with keys.open("r+b") as file:
-        file.truncate(keys.stat().st_size // 2)
-    before = content_of(Snapshot.open(made))
+@pytest.mark.parametrize("how", HARMS)
+@pytest.mark.parametrize("name", ["manifest.json", "manifest.copy.json"])
+def test_a_manifest_is_restored_from_its_copy(made, harmed, toy_model, name, how):
+    before = (harmed / name).read_bytes()
+    harm(harmed, name, how)
+    if name == "manifest.json":
+        assert f"{name} " in verify(harmed).problems[0]
+        with pytest.raises(StoreDamagedError, match=r"manifest\.json is"):
+            Store(harmed)
+    if (name, how) == ("manifest.copy.json", "missing"):
+        assert verify(harmed).is_sound  # an older nearmt wrote none
+        assert repair(harmed).problems == ()
+        return
+    damaged = (harmed / name).read_bytes() if how != "missing" else b""
+    repaired = check_repair(made, harmed, toy_model)
+    assert repaired.is_whole
+    assert content_of(Snapshot.open(harmed)) == content_of(Snapshot.open(made))
+    assert json.loads((harmed / name).read_bytes())["model"] == json.loads(before)["model"]
+    assert (harmed / "data-000001").exists()  # only the manifest was written anew
+    if how != "missing":
+        assert (Path(repaired.damaged_files) / name).read_bytes() == damaged
 
-    assert repair(harmed).lost_removals == 0
-    assert not content_of(Snapshot.open(harmed)) - before
+
+def test_a_manifest_whose_copy_is_of_an_older_commit_is_brought_forward(made, harmed, toy_model):
+    older = (harmed / "manifest.copy.json").read_bytes()
+    Store(harmed, model=toy_model).add([pair("die neue datei .", "the new file .", "n9")])
+    Store(harmed).remove(unit_id="u5")
+    expected = content_of(Snapshot.open(harmed))
+    (harmed / "manifest.copy.json").write_bytes(older)
+    (harmed / "manifest.json").unlink()
+
+    assert repair(harmed).is_whole
+    assert content_of(Snapshot.open(harmed)) == expected
+    assert verify(harmed).is_sound
 
 
-def test_lost_removals_are_told(harmed, toy_model):
-    flip(harmed / "data-000001" / "removals.int64", 0)
-    told = CliRunner().invoke(app, ["verify", str(harmed)])
-    assert told.exit_code == 2
-    assert "removals.int64 was changed" in told.stderr
-    assert "--repair" in told.stderr
-    told = CliRunner().invoke(app, ["verify", str(harmed), "--repair"])
-    assert told.exit_code == 0
-    assert "1 removals could not be read" in told.stderr
-    told = CliRunner().invoke(app, ["verify", str(harmed), "--repair"])
-    assert "nothing to repair" in told.stdout
-
-
-def test_a_changed_manifest_is_named(harmed):
+def test_a_damaged_manifest_without_a_copy_is_refused_and_left_alone(harmed):
+    (harmed / "manifest.copy.json").unlink()
     path = harmed / "manifest.json"
     path.write_bytes(path.read_bytes().replace(b'"width": 64', b'"width": 65'))
-    for read in (verify, Store):
+    files = {path: path.read_bytes() for path in harmed.rglob("*") if path.is_file()}
+    for read in (verify, Store, repair):
         with pytest.raises(StoreDamagedError, match=r"manifest\.json is damaged"):
             read(harmed)
+    assert {path: path.read_bytes() for path in files} == files
+    path.unlink()
+    with pytest.raises(StoreError, match="is not a nearmt store"):
+        repair(harmed)
+
+
+@pytest.mark.parametrize("how", HARMS)
+@pytest.mark.parametrize("name", ["index", "network"])
+def test_an_index_or_network_that_was_harmed_costs_nothing_else(made, harmed, toy_model, name, how):
+    path = path_of(harmed, name)
+    harm(harmed, name, how)
+    (problem,) = verify(harmed).problems
+    assert problem == f"{path.name} {'is missing' if how == 'missing' else 'was changed'}"
+    with pytest.raises(StoreDamagedError, match=path.name):
+        Translator(harmed, model=toy_model)
+    repaired = check_repair(made, harmed, toy_model, has_model=False)
+    assert content_of(Snapshot.open(harmed)) == content_of(Snapshot.open(made))
+    assert (Manifest.load(harmed).adaptation is None) == repaired.needs_training == (name == "network")
+    assert repaired.lost_networks == (("adaptive",) if name == "network" else ())
+    assert repaired.is_whole == (name == "index")
+    assert (harmed / "data-000001").exists()  # nothing was copied
+
+
+def test_lost_states_are_computed_to_the_bit(made, harmed, toy_model):
+    for name in STATES:
+        harm(harmed, name, "flipped", 0.1)
+    repair(harmed, lambda manifest: toy_model)
+    before, after = states_of(Snapshot.open(made)), states_of(Snapshot.open(harmed))
+    for sides, columns in after.items():
+        for column, expected in zip(columns, before[sides], strict=True):
+            assert column.tobytes() == expected.tobytes()
+    texts = [SOURCE, "die neue zelle .", "die tabelle zeigt das bild ."]
+    one, other = (Translator(folder, model=toy_model).translate(texts) for folder in (made, harmed))
+    assert [result.text for result in one] == [result.text for result in other]
+    assert [result.score for result in one] == pytest.approx([result.score for result in other])
+
+
+def test_two_files_that_are_damaged_at_once(made, harmed, toy_model):
+    for name in ("sentences.bin", "units.bin", "keys.float16"):
+        harm(harmed, name, "flipped", 0.4)
+    harm(harmed, LOG, "missing")
+    repaired = repair(harmed, lambda manifest: toy_model)
+    assert repaired.lost_sentences <= 1
+    assert verify(harmed).is_sound
+    assert not content_of(Snapshot.open(harmed)) - content_of(Snapshot.open(made))
+
+
+@pytest.mark.parametrize("names", [("sentences.bin", "texts.jsonl"), ("units.bin", "units.jsonl"),
+                                   ("sentences.bin", "units.bin"), ("units.jsonl", "sentences.bin")])  # fmt: skip
+@pytest.mark.parametrize(
+    "hows", [("missing", "flipped"), ("flipped", "missing"), ("cut", "cut"), ("missing", "missing")]
+)
+def test_two_tables_that_are_damaged_at_once_cost_no_text_that_is_there(made, harmed, toy_model, names, hows):
+    for name, how in zip(names, hows, strict=True):
+        harm(harmed, name, how)
+    repaired = repair(harmed, lambda manifest: toy_model)
+    assert verify(harmed).is_sound
+    before, after = ({unit[:2] for unit in content_of(Snapshot.open(folder))} for folder in (made, harmed))
+    texts = dict(zip(names, hows, strict=True)).get("texts.jsonl")
+    lost = {None: 0, "flipped": 1, "cut": 62, "missing": 122}[texts]
+    assert len(before - after) in (lost, 0 if texts == "flipped" else lost)
+    assert repaired.lost_sentences in (lost, lost + 1, 0 if texts == "flipped" else lost)

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from fake_model import WIDTH, FakeModel, state_of
 from nearmt.corpus import SentencePair
 from nearmt.editing import Editor
-from nearmt.housekeeping import compact, repair
+from nearmt.housekeeping import compact
+from nearmt.repairing import repair
 from nearmt.retriever import Reader
 from nearmt.store import BuildProgress, Filter, Languages, Manifest, Snapshot, verify
 from properties import examples

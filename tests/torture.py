@@ -3,10 +3,11 @@
     PYTHONPATH=examples python tests/torture.py --kills 300
 
 A process that has loaded a tiny model forks one child after another. Each changes a store (build, add, correct, remove,
-compact, train), says over a pipe which changes have returned, and is killed with SIGKILL: half of the time after a
-random delay, half of the time at a random touch of the disk. Then another child looks at what is left: the store opens,
-its checksums fit, it holds what was reported and nothing else but perhaps commits of the change under way, it is
-searched rightly, a new Translator translates, and nothing is left lying about after the next change.
+compact, train, or repair after a byte was flipped), says over a pipe which changes have returned, and is killed with
+SIGKILL: half of the time after a random delay, half of the time at a random touch of the disk. Then another child looks
+at what is left: the store opens, its checksums fit, it holds what was reported and nothing else but perhaps commits of
+the change under way, it is searched rightly, a new Translator translates, and nothing is left lying about after the
+next change. A repair that was killed is made again, and the damaged files are there to be deleted.
 """
 
 import argparse
@@ -32,13 +33,15 @@ from torture_store import (
     BUILD,
     check_store,
     check_unfinished_build,
+    damage,
+    finish_repair,
     is_same_store,
     perform,
     settle,
     write_memory,
 )
 
-KINDS = ("build", "add", "correct", "remove", "compact", "train")
+KINDS = ("build", "add", "correct", "remove", "compact", "train", "repair")
 _FOLLOWING = 2  # changes behind the one that is meant to be killed, so that a late kill hits something too
 
 
@@ -62,8 +65,11 @@ class Torture:
         shutil.copytree(self.folder / "reference.store", self.store)
         for kind in KINDS[1:]:
             change = random_change(self.random, self.memory, kind)
+            if kind == "repair":
+                damage(self.store, self.random)
             self._unharmed(kind, lambda change=change: perform(self.store, change, self.model), self.store)
             self.memory.heed(change)
+        finish_repair(self.store, self.model)
 
     def _unharmed(self, kind: str, work: Callable[[], object], watched: Path) -> None:
         fate = run_child(lambda report: work(), watched)
@@ -112,26 +118,30 @@ class Torture:
                 perform(self.store, change, self.model)
                 report(None)
 
+        harmed = damage(self.store, self.random) if kind == "repair" else None
         fate = self._kill(kind, work, self.store)
         for change in changes[: fate.reported]:
             self.memory.heed(change)
         under_way = changes[fate.reported] if fate.was_killed else None
         if under_way is not None:
             self.kills[under_way.kind] += 1
-        self._check(under_way)
+        self._check(under_way, harmed)
 
-    def _check(self, under_way: Change | None) -> None:
+    def _check(self, under_way: Change | None, harmed: str | None) -> None:
         allowed = [self.memory] if under_way is None else self.memory.on_the_way(under_way)
         then_settle = self.random.random() < 0.5  # else the next change meets what was left behind
 
         def look(report: Callable[[object], None]) -> None:
+            if harmed is not None:
+                finish_repair(self.store, self.model)
             report(check_store(self.store, self.model, allowed, self.random.randrange(1 << 30)))
             if then_settle:
                 settle(self.store)
 
         fate = run_child(look, self.store)
         if fate.error:
-            raise SystemExit(f"after {under_way} was killed ({fate.place}): {fate.error}\nsee {self.store}")
+            what = f"after {under_way} was killed, {harmed} damaged" if harmed else f"after {under_way} was killed"
+            raise SystemExit(f"{what} ({fate.place}): {fate.error}\nsee {self.store}")
         self.memory = allowed[int(fate.answers[0])]
 
     def _torture_build(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 _PATIENCE = 300.0  # seconds; a child that takes longer hangs
 _LABEL = slice(8, 264)
-_TOUCHES = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "shutil.move"}
+_TOUCHES = {"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "shutil.move"}
 Report = Callable[[object], None]
 
 

@@ -18,7 +18,7 @@ Key = tuple[str, str, str]  # origin, unit id, source
 
 @dataclass(frozen=True)
 class Change:
-    """One call: pairs to add, what to remove, or neither (compact, train)."""
+    """One call: pairs to add, what to remove, or neither (compact, train, repair)."""
 
     kind: str
     pairs: tuple[SentencePair, ...] = ()
@@ -73,7 +73,7 @@ class Memory:
 def random_change(chooser: random.Random, memory: Memory, kind: str) -> Change:
     """A change that fits what is there; large memories shrink."""
     keys = sorted(memory.units)
-    if kind in ("compact", "train"):
+    if kind in ("compact", "train", "repair"):
         return Change(kind)
     if kind == "correct":
         chosen = chooser.sample(keys, min(len(keys), chooser.randint(1, 20)))

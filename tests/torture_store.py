@@ -1,6 +1,8 @@
 """Changing a tortured store, and looking at what is left of it. Runs in forked children."""
 
 import json
+import random
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,11 +14,11 @@ import toy
 from nearmt.adaptation import AdaptationSettings
 from nearmt.builder import BuildSettings, partial_folder
 from nearmt.errors import NearMTError
-from nearmt.memory import Store
+from nearmt.memory import Store, repair
 from nearmt.metak import TrainingSettings
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Manifest, Snapshot, verify
+from nearmt.store import Manifest, Snapshot, set_aside_before, verify
 from nearmt.store.columns import columns_of
 from nearmt.translator import Translator
 from torture_memory import Change, Memory
@@ -41,6 +43,9 @@ def write_memory(folder: Path) -> Path:
 
 
 def perform(folder: Path, change: Change, model: Seq2Seq) -> None:
+    if change.kind == "repair":
+        assert repair(folder, model=model).is_whole
+        return
     store = Store(folder, model=model)
     if change.pairs:
         store.add(change.pairs)
@@ -50,6 +55,34 @@ def perform(folder: Path, change: Change, model: Seq2Seq) -> None:
         store.compact()
     else:
         store.train(_DEV, settings=ADAPTATION)
+
+
+# What a repair with the model loses nothing of.
+_DAMAGED = ("keys.float16", "values.int32", "probabilities.float16", "positions.uint16", "sentences.bin",
+            "segments.jsonl", "manifest.json", "index")  # fmt: skip
+
+
+def damage(folder: Path, chooser: random.Random) -> str:
+    """Flip a byte of a random file that counts; gives its name."""
+    manifest, name = Manifest.load(folder), chooser.choice(_DAMAGED)
+    path = folder / manifest.data_folder / name
+    if name == "manifest.json":
+        path = folder / name
+    elif name == "index":
+        path = folder / next(iter((manifest.index or {})["files"]))
+    sizes = {column.name: column.size_at(manifest.extent.counts) for column in columns_of(manifest)}
+    size = {**sizes, "segments.jsonl": manifest.extent.log_bytes}.get(name, path.stat().st_size)
+    content = bytearray(path.read_bytes())
+    content[chooser.randrange(size)] ^= 0x21
+    path.write_bytes(content)
+    return name
+
+
+def finish_repair(folder: Path, model: Seq2Seq) -> None:
+    """A repair that was killed, made again; then delete, as a user would, the damaged files that are set aside."""
+    assert repair(folder, model=model).is_whole
+    (kept,) = verify(folder).set_aside
+    shutil.rmtree(kept.folder)
 
 
 def refusal(call: Callable[[], object]) -> str | None:
@@ -100,8 +133,9 @@ def settle(folder: Path) -> None:
     """After the next change, be it an empty one, nothing is left lying about."""
     Store(folder).remove(unit_id="there is none")
     manifest = Manifest.load(folder)
-    expected = {"manifest.json", "lock", "compaction-lock", manifest.data_folder}
-    expected |= set((manifest.index or {})["files"]) | set((manifest.adaptation or {})["files"])
+    expected = {"manifest.json", "manifest.copy.json", "lock", "compaction-lock", manifest.data_folder}
+    expected |= set((manifest.index or {})["files"]) | set((manifest.adaptation or {}).get("files", {}))
+    expected |= {Path(kept.folder).name for kept in set_aside_before(folder, manifest)}
     left = {path.name for path in folder.iterdir()} - expected
     networks = {name for name in left if name.endswith(".safetensors") and not name.startswith(".")}
     assert not left - networks, f"{sorted(left - networks)} was left behind"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nearmt.decoder import DecodingSettings
     from nearmt.evaluation import Evaluation, evaluate
     from nearmt.evidence import NeighborEvidence, TokenEvidence
-    from nearmt.memory import Store, build
+    from nearmt.memory import Store, build, repair
     from nearmt.seq2seq import Seq2Seq
     from nearmt.store import Filter
     from nearmt.translator import Translation, Translator
@@ -68,6 +68,7 @@ _ROOMS = {
     "build": "memory",
     "evaluate": "evaluation",
     "read_pairs": "corpus",
+    "repair": "memory",
 }
 
 __all__ = [
@@ -101,6 +102,7 @@ __all__ = [
     "build",
     "evaluate",
     "read_pairs",
+    "repair",
 ]
 
 

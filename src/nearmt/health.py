@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from nearmt.index.faiss_index import EXACT_UP_TO
-from nearmt.store import Snapshot, data_bytes, origins
+from nearmt.store import Snapshot, data_bytes, origins, set_aside_before
 
 # A store that has changed by more than these shares should be compacted, or trained again.
 COMPACTION_DUE, TRAINING_DUE = 0.1, 0.2
@@ -28,6 +28,7 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
         "model": manifest.model,
         "keys": manifest.key_type,
         "bytes": {"data": data_bytes(manifest), "index": (manifest.index or {}).get("bytes", 0)},
+        "set_aside": [asdict(kept) for kept in set_aside_before(snapshot.folder, manifest)],
         "commits": manifest.extent.segments,
         "built_from": manifest.build.inputs,
         "dropped": manifest.build.dropped,
@@ -41,7 +42,7 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _health(snapshot: Snapshot, live_entries: int, live_sentences: int) -> dict[str, Any]:
-    """Shares of what was removed and of what is not in the index yet, and what is due because of them."""
+    """Shares of what was removed and of what is not in the index yet, what waits for a repair, and what is due."""
     manifest, total = snapshot.manifest, len(snapshot)
     indexed = (manifest.index or {}).get("num_entries", 0)
     removed_share = 1 - live_entries / total if total else 0.0
@@ -60,6 +61,7 @@ def _health(snapshot: Snapshot, live_entries: int, live_sentences: int) -> dict[
         "removed_share": removed_share,
         "new_share": new_share,
         "changed_since_training": changed_share,
+        "waiting_sentences": int(snapshot.waiting_sentences.sum()),  # without states: not searched
         "compaction_due": [reason for reason, holds in due.items() if holds],
         "training_due": changed_share is not None and changed_share > TRAINING_DUE,
     }

@@ -1,4 +1,4 @@
-"""Compaction and repair: what counts of a store is written anew, with a new index, while readers go on.
+"""Compaction: what counts of a store is written anew, with a new index, while readers go on.
 
 The long work of a compaction is done beside the store and without its lock; only at the end, under the lock, it is
 brought up to date with what was committed meanwhile and put in place by one manifest.
@@ -24,13 +24,13 @@ from nearmt.store import (
     describe_problems,
     fsync_folder,
     inspect,
-    salvage,
     storage_errors,
+    sweep_unfinished,
     write_lock,
 )
 
 _WORK = "compacting"  # the folder of a compaction under way
-_PATIENCE = 120.0  # seconds to wait for another writer
+PATIENCE = 120.0  # seconds to wait for another writer
 
 
 @dataclass(frozen=True)
@@ -47,39 +47,25 @@ class Compacted:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Repaired:
-    """What a repair found and did."""
-
-    problems: tuple[str, ...]
-    kept_sentences: int
-    lost_sentences: int
-    lost_removals: int  # so many removed units may be back
-    needs_training: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 def compact(folder: Path, progress: Progress = silent) -> Compacted:
     """Fold additions into the index and leave out what was removed. Afterwards it is in no file any more."""
     with compaction_lock(folder):
         start = Snapshot.open(folder)
         _refuse_damaged(start, progress)
         before = _bytes_of(folder)
-        with _work_folder(folder) as work:
+        with work_folder(folder) as work:
             copier = Copier(work, start.manifest)
             total = len(start.sentences)
             copier.copy(start, on_copied=lambda done: progress("copying", done, total))
             copied = Snapshot(work, copier.manifest)
-            index = index_snapshot(copied, _settings_for(copied, start.manifest), progress, folder)
-            with write_lock(folder, wait=_PATIENCE):
+            index = index_snapshot(copied, settings_for(copied, start.manifest), progress, folder)
+            with write_lock(folder, wait=PATIENCE):
                 current = Manifest.load(folder)
                 if (current.created_at, current.generation) != (start.manifest.created_at, start.manifest.generation):
                     raise StoreError(f"{folder} was built anew while it was being compacted")
                 latest = Snapshot(folder, current)
                 copier.copy(latest)
-                manifest = _put_in_place(folder, work, current, copier, index)
+                manifest = put_in_place(folder, work, current, copier.manifest, index)
                 sentences = int(Snapshot(folder, manifest).live_sentences.sum())
                 sweep(folder, manifest)
                 forget_collections(folder, current, manifest)
@@ -98,7 +84,7 @@ def reindex(folder: Path, settings: IndexSettings, progress: Progress = silent) 
         start = Snapshot.open(folder)
         settings.check(start.manifest.width)
         index = index_snapshot(start, settings, progress)
-        with write_lock(folder, wait=_PATIENCE):
+        with write_lock(folder, wait=PATIENCE):
             current = Manifest.load(folder)
             if (current.created_at, current.generation) != (start.manifest.created_at, start.manifest.generation):
                 raise StoreError(f"{folder} was built anew while it was being indexed")
@@ -109,34 +95,8 @@ def reindex(folder: Path, settings: IndexSettings, progress: Progress = silent) 
     return manifest
 
 
-def repair(folder: Path, progress: Progress = silent) -> Repaired:
-    """Rescue what is whole: segments whose checksums fit. A store that is sound stays as it is."""
-    with compaction_lock(folder), write_lock(folder, wait=_PATIENCE):
-        rescue = salvage(folder, lambda number: progress("reading", number, None))
-        manifest, problems = rescue.manifest, rescue.problems
-        if not problems:
-            return Repaired((), manifest.num_sentences, 0, 0, manifest.adaptation is None)
-        with _work_folder(folder) as work:
-            copier = Copier(work, manifest)
-            copier.copy(rescue.readable, rescue.readable.lost_sentences)
-            copied = Snapshot(work, copier.manifest)
-            index = index_snapshot(copied, _settings_for(copied, manifest), progress, folder)
-            if any(name in problem for problem in problems for name in (manifest.adaptation or {}).get("files", {})):
-                manifest = replace(manifest, adaptation=None)
-            repaired = _put_in_place(folder, work, manifest, copier, index)
-            sweep(folder, repaired)
-            forget_collections(folder, manifest, repaired)
-    return Repaired(
-        problems,
-        repaired.num_sentences,
-        rescue.lost_sentences,
-        rescue.lost_removals,
-        repaired.adaptation is None,
-    )
-
-
 @contextmanager
-def _work_folder(folder: Path) -> Iterator[Path]:
+def work_folder(folder: Path) -> Iterator[Path]:
     """An empty folder of the store that is gone afterwards."""
     work = folder / _WORK
     with storage_errors(folder):
@@ -148,24 +108,29 @@ def _work_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _put_in_place(folder: Path, work: Path, current: Manifest, copier: Copier, index: dict[str, Any]) -> Manifest:
-    """Move finished files to where a manifest can name them, and commit it."""
-    new = copier.manifest
+def put_in_place(folder: Path, work: Path, current: Manifest, new: Manifest, index: dict[str, Any] | None) -> Manifest:
+    """Move finished files of the work folder to where a manifest can name them, and commit it."""
+    names = () if new.generation == current.generation else (new.data_folder,)
     with storage_errors(folder):
-        for name in (new.data_folder, *index["files"]):
+        for name in (*names, *(index or {}).get("files", {})):
             target = folder / name
             if target.is_dir():  # left behind by one that was killed before its commit
                 shutil.rmtree(target)
             if (work / name).exists():
                 (work / name).rename(target)
         fsync_folder(folder)
-    manifest = current.changed(generation=new.generation, extent=new.extent, index=index)
+    key_range = current.key_range or new.key_range
+    manifest = current.changed(generation=new.generation, extent=new.extent, index=index, key_range=key_range)
     manifest.save(folder)
     return manifest
 
 
 def sweep(folder: Path, manifest: Manifest) -> None:
-    """Take away what no manifest names any more; the caller holds the store's lock."""
+    """Take away what no manifest names any more, damaged files that were set aside excepted.
+
+    The caller holds the store's lock.
+    """
+    sweep_unfinished(folder, manifest)
     named = {manifest.data_folder, *((manifest.index or {}).get("files", {}))}
     for path in (*folder.glob("data-*"), *folder.glob("index-*"), *folder.glob(f".*{UNFINISHED}")):
         if path.name not in named:
@@ -197,7 +162,7 @@ def _refuse_damaged(snapshot: Snapshot, progress: Progress) -> None:
         )
 
 
-def _settings_for(copied: Snapshot, original: Manifest) -> IndexSettings:
+def settings_for(copied: Snapshot, original: Manifest) -> IndexSettings:
     """How the original was indexed; of too few entries for that, the index is chosen by size."""
     settings = IndexSettings.of(original)
     if settings.fewest_entries(original.width) <= len(copied):

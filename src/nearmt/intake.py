@@ -39,11 +39,18 @@ class _Places:
 
 
 class Known:
-    """The sentences and units of a store, by what they say. Sentences whose units are all gone can come back."""
+    """The sentences and units of a store, by what they say. Sentences whose units are all gone can come back.
+
+    A sentence that waits for its states is as good as unknown: when its pair comes in, it is stored anew with states.
+    """
 
     def __init__(self, snapshot: Snapshot, *, with_sources: bool = False) -> None:
         alive = np.flatnonzero(snapshot.live_units)
-        self.sentences = _Places(np.asarray(snapshot.sentences["pair_hash"]), np.arange(len(snapshot.sentences)))
+        decoded = np.flatnonzero(snapshot.sentence_ends > snapshot.sentences["first_entry"])
+        self.sentences = _Places(np.asarray(snapshot.sentences["pair_hash"])[decoded], decoded)
+        waiting = np.flatnonzero(snapshot.waiting_sentences)
+        codes = snapshot.sentences["pair_hash"][waiting].tolist()
+        self._waiting = dict(zip(codes, waiting.tolist(), strict=True))
         self.units = _Places(np.asarray(snapshot.units["identity"])[alive], alive)
         self._snapshot = snapshot
         self._recent: dict[int, int] = {}
@@ -58,6 +65,13 @@ class Known:
     def unit_with(self, identity: int) -> int | None:
         number = self.units.find(identity)
         return None if number in self._removed else number
+
+    def units_waiting(self, code: int) -> list[tuple[int, Unit]]:
+        """The units, with their numbers, of a sentence that waits for its states; asked for once, when it gets them."""
+        sentence = self._waiting.pop(code, None)
+        if sentence is None:
+            return []
+        return [(number, self._snapshot.unit(number)) for number in self._snapshot.unit_numbers_of(sentence)]
 
     def note_unit(self, pair: SentencePair, identity: int, number: int, sentence_id: int) -> None:
         self.units.note(identity, number)
@@ -150,16 +164,17 @@ class Intake:
         if old_unit is not None and known.sentence_of(old_unit) == sentence:
             return "unchanged"
         met = _competition(pair, known, batch)
-        if met is None:
+        if met is None and sentence is not None:
             return "unchanged"
         if sentence is None and not self._fits(source, target):
             return "too long"
+        met = met or Competition()
         replaced = list(met.replaced) if old_unit is None else [old_unit]
         for number in replaced:
             known.remove_unit(number)
         pending.removed_units += replaced
         pending.competing.update(origin or "" for origin in met.origins)
-        is_new = sentence is None
+        is_new, has_waited = sentence is None, False
         if sentence is None:
             sentence = pending.first_sentence + len(pending.pairs)
             known.sentences.note(code, sentence)
@@ -167,11 +182,26 @@ class Intake:
             pending.sources.append(source)
             pending.targets.append(target)
             pending.num_entries += len(target)
+            has_waited = self._move_units(known, pair, old_unit, pending, sentence)
         known.note_unit(pair, identity, pending.first_unit + len(pending.units), sentence)
         pending.units.append(Unit.of(pair, sentence, is_first=is_new))
-        if replaced:
+        if replaced and not has_waited:
             return "replaced"
         return "added" if is_new else "duplicate"
+
+    @staticmethod
+    def _move_units(known: Known, pair: SentencePair, old_unit: int | None, pending: Pending, sentence: int) -> bool:
+        """Give a new sentence the units of the one that waited for its states; whether the pair's own is among them."""
+        has_old = False
+        for number, unit in known.units_waiting(pair_hash(pair)):
+            has_old |= number == old_unit
+            if number != old_unit and known.unit_with(unit.identity) == number:  # not replaced meanwhile
+                pending.removed_units.append(number)
+                known.remove_unit(number)
+                moved = replace(pair, unit_id=unit.unit_id, origin=unit.origin, changed_at=unit.changed_at)
+                known.note_unit(moved, unit.identity, pending.first_unit + len(pending.units), sentence)
+                pending.units.append(replace(unit, sentence_id=sentence, is_first=False))
+        return has_old
 
     def _fits(self, source: list[int], target: list[int]) -> bool:
         room = self.model.max_target_tokens - len(self.model.forced_prefix)

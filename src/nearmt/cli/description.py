@@ -3,6 +3,7 @@
 from typing import Any
 
 from nearmt.cli.output import say
+from nearmt.cli.soundness import waiting_text
 
 
 def print_info(described: dict[str, Any]) -> None:
@@ -24,6 +25,9 @@ def print_info(described: dict[str, Any]) -> None:
     rows += adaptation_rows(described["adaptation"])
     rows += _origin_rows(described)
     rows += _health_rows(described["health"], described["store"])
+    rows += [
+        ("damaged", f"{of['folder']}: {of['bytes'] / 1e6:,.1f} MB kept by a repair") for of in described["set_aside"]
+    ]
     for name, value in rows:
         print(f"{name:12} {value}")
 
@@ -55,6 +59,8 @@ def _health_rows(health: dict[str, Any], store: str) -> list[tuple[str, str]]:
     rows = [("changes", f"{health['removed_share']:.1%} removed, {health['new_share']:.1%} not in the index yet")]
     if health["compaction_due"]:
         rows.append(("due", f"compaction ({'; '.join(health['compaction_due'])}): run nearmt compact {store}"))
+    if health["waiting_sentences"]:
+        rows.append(("due", waiting_text(health["waiting_sentences"], store)))
     if health["training_due"]:
         share = health["changed_since_training"]
         rows.append(("due", f"training (the memory has changed by {share:.0%} since): run nearmt train {store}"))
@@ -78,7 +84,8 @@ def adaptation_rows(learned: dict[str, Any] | None) -> list[tuple[str, str]]:
     losses = ", ".join(f"{name} {held[f'{name}_loss']:.3f}" for name in ("base", "vanilla", "adaptive", *relatives))
     return [
         ("method", best_of(learned)),
-        ("meta-k", f"K {metak['max_k']}, T {metak['temperature']:g}, trained on {learned['trained_on']['origin']}"),
+        ("meta-k", f"K {metak['max_k']}, T {metak['temperature']:g}, trained on {learned['trained_on']['origin']}"
+                   if "adaptive" in learned.get("networks", ("adaptive",)) else "lost: run nearmt train"),
         ("guard", f"strength {metak['guard']['strength']:g}" if metak.get("guard") else "none"),
         *((name, f"K {of['max_k']}, best after {of['steps']} steps") for name, of in relatives.items()),
         ("vanilla", f"k {vanilla['k']}, T {vanilla['temperature']:g}, share {vanilla['knn_share']:g}"),

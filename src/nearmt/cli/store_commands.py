@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,7 @@ from nearmt.cli.options import (
     set_threads,
 )
 from nearmt.cli.output import print_json, reporting, say
+from nearmt.cli.soundness import print_repaired, print_report
 
 
 def register(app: typer.Typer) -> None:
@@ -212,49 +214,42 @@ def info(store: StorePath, as_json: AsJson = False) -> None:
 def verify(
     store: StorePath,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Rescue what is whole: what cannot be read is left out.")
+        bool, typer.Option("--repair", help="Keep all that can be read, and compute lost states with the model.")
     ] = False,
+    model: ModelOption = None,
+    offline: Offline = False,
+    threads: Threads = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare every byte of a store with its checksums."""
-    from nearmt.store import Manifest
+    """Compare every byte of a store with its checksums. Exit code 0: all is there; 2: it is not."""
+    if repair:
+        _repair(store, model, offline, threads, as_json, quiet)
+        return
     from nearmt.store import verify as verify_store
 
-    if repair:
-        _repair(store, as_json, quiet)
-        return
-    total = Manifest.load(store).extent.segments
     with reporting(quiet) as progress:
-        report = verify_store(store, lambda number: progress("verifying", number, total))
+        report = verify_store(store.absolute(), lambda number: progress("verifying", number, None))
     if as_json:
         print_json({"is_sound": report.is_sound, "segments": report.num_segments, "entries": report.num_entries,
-                    "sentences": report.num_sentences, "problems": list(report.problems)})  # fmt: skip
-    elif report.is_sound:
-        print(f"{store} is sound: {report.num_sentences} sentences, {report.num_entries} entries")
+                    "sentences": report.num_sentences, "waiting_sentences": report.waiting_sentences,
+                    "problems": list(report.problems), "set_aside": [asdict(kept) for kept in report.set_aside],
+                    })  # fmt: skip
     else:
-        for problem in report.problems:
-            say(f"nearmt: {store}: {problem}")
-        say(f"What is whole can be rescued with nearmt verify {store} --repair")
-    if not report.is_sound:
+        print_report(report, store)
+    if not report.is_sound or report.waiting_sentences:
         raise typer.Exit(2)
 
 
-def _repair(store: Path, as_json: bool, quiet: bool) -> None:
-    from nearmt.housekeeping import repair
+def _repair(store: Path, model: str | None, offline: bool, threads: int | None, as_json: bool, quiet: bool) -> None:
+    from nearmt.memory import repair
 
+    set_threads(threads)
     with reporting(quiet) as progress:
-        done = repair(store.absolute(), progress)
+        done = repair(store, model=model, offline=offline, progress=progress)
     if as_json:
         print_json(done.as_dict())
-        return
-    for problem in done.problems:
-        say(f"nearmt: {store}: {problem}")
-    if not done.problems:
-        print(f"{store} is sound: there was nothing to repair")
-        return
-    print(f"{done.kept_sentences:,} sentences kept, {done.lost_sentences:,} lost")
-    if done.lost_removals:
-        say(f"{done.lost_removals:,} removals could not be read: what they took away may be back, so remove it again")
-    if done.needs_training:
-        say(f"It has to be trained: run nearmt train {store}")
+    else:
+        print_repaired(done, store)
+    if not done.is_whole:
+        raise typer.Exit(2)

@@ -156,7 +156,9 @@ class StoreDetailReply(StoreReply):
     adaptation: dict[str, Any] | None = Field(description="K, T and quality of what was learned; null if untrained")
     dropped: dict[str, int] = Field(description="left out when the store was built, by reason")
     origins: list[OriginReply] = Field(description="where the segments come from, the largest first")
-    health: dict[str, Any] = Field(description="shares removed and not indexed yet, and what is due because of them")
+    health: dict[str, Any] = Field(
+        description="shares removed and not indexed yet, what waits for a repair, what is due"
+    )
 
 
 class UnitBody(Body):

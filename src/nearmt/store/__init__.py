@@ -4,8 +4,9 @@ A folder with a manifest, flat files that commits only append to, an index and a
 the manifest is the only commit; one writer holds a lock, readers hold a snapshot.
 """
 
+from nearmt.store.aside import Keeper, SetAside, set_aside_before, sweep_unfinished
 from nearmt.store.columns import SegmentData, append_segment, data_bytes
-from nearmt.store.copying import Copier
+from nearmt.store.copying import Copier, Decode
 from nearmt.store.extent import Counts, Extent, Segment
 from nearmt.store.files import (
     build_lock,
@@ -23,29 +24,35 @@ from nearmt.store.filters import Filter, Origin, origins
 from nearmt.store.hashing import identity_hash, name_hash, pair_hash, text_hash
 from nearmt.store.keys import KEY_TYPES, KeyCode
 from nearmt.store.lookup import SortedColumn, TextLookup, units_matching
-from nearmt.store.manifest import BuildProgress, Languages, Manifest, now
+from nearmt.store.manifest import COPY, NAME, BuildProgress, Languages, Manifest, now
 from nearmt.store.parallel import WrittenEntries, append_written, make_room, write_entries
-from nearmt.store.salvage import Rescue, salvage
+from nearmt.store.salvage import Lost, Rescue, salvage
 from nearmt.store.snapshot import Snapshot, opened_anew
 from nearmt.store.units import Unit, date_of
 from nearmt.store.verify import Findings, Report, describe_problems, inspect, verify
 
 __all__ = [
+    "COPY",
     "KEY_TYPES",
+    "NAME",
     "BuildProgress",
     "Copier",
     "Counts",
+    "Decode",
     "Extent",
     "Filter",
     "Findings",
+    "Keeper",
     "KeyCode",
     "Languages",
+    "Lost",
     "Manifest",
     "Origin",
     "Report",
     "Rescue",
     "Segment",
     "SegmentData",
+    "SetAside",
     "Snapshot",
     "SortedColumn",
     "TextLookup",
@@ -72,8 +79,10 @@ __all__ = [
     "pair_hash",
     "replace_file",
     "salvage",
+    "set_aside_before",
     "sha256_of",
     "storage_errors",
+    "sweep_unfinished",
     "text_hash",
     "units_matching",
     "verify",

@@ -1,11 +1,12 @@
 """Copying what counts of a store into files of its own: what compaction and repair are made of."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from nearmt.corpus import SentencePair
 from nearmt.store.columns import SegmentData, append_segment
 from nearmt.store.extent import Extent
 from nearmt.store.manifest import Manifest
@@ -13,6 +14,9 @@ from nearmt.store.snapshot import Snapshot
 from nearmt.store.units import Unit
 
 _COPIED_ENTRIES = 65_536
+_DECODED_SENTENCES = 8192
+# Pairs to what is stored of them. A pair that gets no entries stays without states.
+Decode = Callable[[Sequence[SentencePair]], SegmentData]
 
 
 class Copier:
@@ -28,31 +32,27 @@ class Copier:
     def copy(
         self,
         snapshot: Snapshot,
-        damaged: Collection[int] = (),
         on_copied: Callable[[int], None] = lambda sentences: None,
+        decode: Decode | None = None,
     ) -> None:
         """Copy what was not copied before: all of a first snapshot, and of a later one what came since.
 
-        Sentences whose numbers are in `damaged` are left behind.
+        Sentences without states stay so, or get them from `decode`.
         """
         done, units_done = len(self._sentences), len(self._units)
         self._sentences = np.concatenate([self._sentences, np.full(len(snapshot.sentences) - done, -1)])
         self._units = np.concatenate([self._units, np.full(len(snapshot.units) - units_done, -1)])
         wanted = snapshot.live_sentences.copy()
-        wanted[list(damaged)] = False
         wanted[:done] &= self._sentences[:done] < 0  # what was dead before may have come back
         chosen = np.flatnonzero(wanted)
         ends = snapshot.sentence_ends
-        counts = ends[chosen] - snapshot.sentences["first_entry"][chosen]
-        pieces = np.flatnonzero(np.diff(np.cumsum(counts) // _COPIED_ENTRIES)) + 1
-        for piece in np.split(chosen, pieces):
-            if len(piece):
-                self._append(snapshot, piece, ends)
-                on_copied(int(piece[-1]) + 1)
+        for piece in _pieces(chosen, ends[chosen] - snapshot.sentences["first_entry"][chosen], snapshot.commit_starts):
+            self._append(snapshot, piece, ends, decode)
+            on_copied(int(piece[-1]) + 1)
         self._copy_further_units(snapshot, units_done)
         self._heed_removals(snapshot)
 
-    def _append(self, snapshot: Snapshot, sentence_ids: np.ndarray, ends: np.ndarray) -> None:
+    def _append(self, snapshot: Snapshot, sentence_ids: np.ndarray, ends: np.ndarray, decode: Decode | None) -> None:
         first = self.manifest.num_sentences
         self._sentences[sentence_ids] = np.arange(first, first + len(sentence_ids))
         units: list[Unit] = []
@@ -63,17 +63,21 @@ class Copier:
             units += [
                 replace(snapshot.unit(number), sentence_id=new, is_first=at == 0) for at, number in enumerate(numbers)
             ]
-        starts = snapshot.sentences["first_entry"][sentence_ids]
-        entries = np.concatenate([np.arange(a, b) for a, b in zip(starts, ends[sentence_ids], strict=True)])
-        data = SegmentData(
-            [snapshot.text(i) for i in sentence_ids.tolist()],
-            ends[sentence_ids] - starts,
-            snapshot.keys[entries],
-            snapshot.values[entries],
-            snapshot.probabilities[entries],
-            snapshot.positions[entries],
-            units,
-        )
+        pairs = [snapshot.text(i) for i in sentence_ids.tolist()]
+        starts, ends = snapshot.sentences["first_entry"][sentence_ids], ends[sentence_ids]
+        if decode is not None and not (ends > starts).any():
+            data = replace(decode(pairs), units=units)
+        else:
+            entries = np.concatenate([np.arange(a, b) for a, b in zip(starts, ends, strict=True)])
+            data = SegmentData(
+                pairs,
+                ends - starts,
+                snapshot.keys[entries],
+                snapshot.values[entries],
+                snapshot.probabilities[entries],
+                snapshot.positions[entries],
+                units,
+            )
         self.manifest = append_segment(self.folder, self.manifest, data)
 
     def _copy_further_units(self, snapshot: Snapshot, units_done: int) -> None:
@@ -103,3 +107,21 @@ class Copier:
         if gone:
             data = SegmentData.without_entries(self.manifest.width, removed_units=gone)
             self.manifest = append_segment(self.folder, self.manifest, data)
+
+
+def _pieces(chosen: np.ndarray, counts: np.ndarray, commit_starts: np.ndarray) -> Iterator[np.ndarray]:
+    """Sentences in pieces that are appended at once: by size, and those without entries apart.
+
+    These are divided as they were committed: a model that decodes the same sentences together gives the same numbers.
+    """
+    has_entries = counts > 0
+    borders = np.diff(has_entries) | (~has_entries[1:] & np.isin(chosen[1:], commit_starts))
+    for run in np.split(np.arange(len(chosen)), np.flatnonzero(borders) + 1):
+        sizes = (
+            np.cumsum(counts[run]) // _COPIED_ENTRIES
+            if counts[run].any()
+            else np.arange(len(run)) // _DECODED_SENTENCES
+        )
+        for piece in np.split(chosen[run], np.flatnonzero(np.diff(sizes)) + 1):
+            if len(piece):
+                yield piece

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 LOG = "segments.jsonl"
+_LINES = re.compile(b"[^\n]*\n|[^\n]+")
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,12 @@ def line_checksum(line: bytes) -> str:
 
 
 def read_log(path: Path, extent: Extent) -> list[Segment | None]:
-    """The segments in order, None in place of one or more whose lines were changed or are missing.
+    """The segments in order, None in place of one or more whose lines were changed or are missing."""
+    return [segment for segment, _ in read_log_lines(path, extent)]
+
+
+def read_log_lines(path: Path, extent: Extent) -> list[tuple[Segment | None, bytes]]:
+    """The segments in order with their lines; None for one or more whose lines, if any, cannot be believed.
 
     A line is vouched for by the one behind it, and the last by the manifest.
     """
@@ -75,20 +81,32 @@ def read_log(path: Path, extent: Extent) -> list[Segment | None]:
         return []
     try:
         with path.open("rb") as file:
-            lines = re.findall(b"[^\n]*\n|[^\n]+", file.read(extent.log_bytes))
+            lines = _LINES.findall(file.read(extent.log_bytes))
     except FileNotFoundError:
-        return [None]
-    found: list[Segment | None] = []
+        return [(None, b"")]
+    found: list[tuple[Segment | None, bytes]] = []
     vouched: str | None = extent.log_sha256
     for line in reversed(lines):
-        parsed = _parse(line) if vouched in (None, line_checksum(line)) else None
-        if parsed or not found or found[-1] is not None:
-            found.append(parsed[0] if parsed else None)
+        parsed = parse_line(line) if vouched in (None, line_checksum(line)) else None
+        if parsed or not found or found[-1][0] is not None:
+            found.append((parsed[0] if parsed else None, line))
+        else:
+            found[-1] = (None, line + found[-1][1])
         vouched = parsed[1] if parsed else None  # a changed line vouches for nothing: the checksums of the files do
-    return found[::-1] or [None]
+    return found[::-1] or [(None, b"")]
 
 
-def _parse(line: bytes) -> tuple[Segment, str] | None:
+def read_later_lines(path: Path, extent: Extent) -> list[bytes]:
+    """The lines behind what an extent counts."""
+    try:
+        with path.open("rb") as file:
+            file.seek(extent.log_bytes)
+            return _LINES.findall(file.read())
+    except FileNotFoundError:
+        return []
+
+
+def parse_line(line: bytes) -> tuple[Segment, str] | None:
     """A segment, and the checksum that the line before should have."""
     try:
         content = json.loads(line)

@@ -32,11 +32,15 @@ def fsync_file(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path` in one step: readers see the old file or the whole new one."""
+def replace_file(path: Path, content: bytes, *, flush_name: bool = True) -> None:
+    """Put `content` at `path` in one step: readers see the old file or the whole new one.
+
+    Without `flush_name` the new name becomes durable when the folder is next flushed.
+    """
     with writing(path, overwrite=True) as out:
         out.write(content)
-    fsync_folder(path.parent)
+    if flush_name:
+        fsync_folder(path.parent)
 
 
 def exchange(one: Path, other: Path) -> bool:

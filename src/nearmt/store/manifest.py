@@ -1,4 +1,7 @@
-"""What a store says of itself: `manifest.json`, the one file whose replacement commits a change."""
+"""What a store says of itself: `manifest.json`, the one file whose replacement commits a change.
+
+A copy is written before it. Nothing reads the copy unless the manifest itself is damaged.
+"""
 
 import dataclasses
 import hashlib
@@ -13,7 +16,7 @@ from nearmt.store.extent import Extent
 from nearmt.store.files import replace_file, storage_errors
 
 FORMAT = 2
-NAME = "manifest.json"
+NAME, COPY = "manifest.json", "manifest.copy.json"
 
 
 def now() -> str:
@@ -84,18 +87,22 @@ class Manifest:
         return dataclasses.replace(self, changed_at=now(), version=self.version + 1, **changes)
 
     def save(self, folder: Path) -> None:
-        """Commit."""
+        """Commit. A kill between the two files leaves a copy of a commit that is whole on disk but does not count."""
         content = {"format": FORMAT, "what": "nearmt store", **dataclasses.asdict(self)}
         content["sha256"] = _checksum(content)
+        written = (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()
         with storage_errors(folder):
-            replace_file(folder / NAME, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+            replace_file(folder / COPY, written, flush_name=False)
+            replace_file(folder / NAME, written)
 
     @classmethod
-    def load(cls, folder: Path) -> "Manifest":
-        path = folder / NAME
+    def load(cls, folder: Path, name: str = NAME) -> "Manifest":
+        path = folder / name
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
+            if (folder / COPY).is_file():
+                raise StoreDamagedError(f"{path} is missing: run nearmt verify {folder} --repair") from None
             raise StoreError(f"{folder} is not a nearmt store: it has no {NAME}") from None
         except NotADirectoryError:
             raise StoreError(f"{folder} is not a nearmt store: it is a file, not a folder") from None

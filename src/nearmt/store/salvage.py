@@ -1,103 +1,174 @@
-"""Reading what is whole of a damaged store.
+"""Reading what can be read of a damaged store.
 
-A segment whose checksums fit counts. Where the log has lost a segment's checksums, what fits its own hashes counts.
-What was removed stays away wherever the removals can be read, whatever else of their commit is damaged.
+Every column of a commit has a checksum. Where it does not fit, each sentence and each unit is checked by its own
+hashes, and what can be worked out from another column is. States cannot: their sentences are left without any, for a
+model to compute anew.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from nearmt.errors import StoreDamagedError
-from nearmt.store.columns import REMOVALS, REMOVALS_FILE, columns_of
-from nearmt.store.extent import LOG, Counts, Extent, Segment
+from nearmt.store.columns import REMOVALS, REMOVALS_FILE
+from nearmt.store.damage import Part, parts_of
 from nearmt.store.files import storage_errors
-from nearmt.store.hashing import name_hash, text_hash
 from nearmt.store.manifest import Manifest
+from nearmt.store.recovery import load_or_recover
+from nearmt.store.salvage_texts import mend_texts
+from nearmt.store.salvage_units import mend_units
 from nearmt.store.snapshot import Snapshot
-from nearmt.store.verify import Findings, describe_problems, inspect
+from nearmt.store.units import Unit
+from nearmt.store.verify import describe_problems, inspect
 
-
-@dataclass(frozen=True)
-class _Range:
-    """What one segment wrote, and whether it can be read."""
-
-    first: Counts
-    end: Counts
-    is_vouched: bool  # its checksums are known
-    is_whole: bool  # they fit, its removals aside
-    has_removals: bool  # its removals can be read
+_TABLES = ("sentences.bin", "units.bin")
+_ENTRY_COLUMNS = ("values.int32", "probabilities.float16", "positions.uint16")
+_TOLD = 10  # lost sentences and units that are told one by one
 
 
 class Salvaged(Snapshot):
-    """A snapshot of a damaged store: what cannot be read of its sentences and units does not count."""
+    """A snapshot of a damaged store, mended in memory. What cannot be read of it does not count."""
 
-    def __init__(self, folder: Path, manifest: Manifest, ranges: list[_Range], removals: np.ndarray) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, parts: Sequence[Part]) -> None:
         super().__init__(folder, manifest)
         counts = manifest.extent.counts
-        self.removals = removals[(removals >= 0) & (removals < counts.units)]
+        self._commit_starts = np.array([part.sentences.start for part in parts], np.int64)
         self._ends = super().sentence_ends.copy()
-        self._bad_sentences, self._bad_units = np.zeros(counts.sentences, bool), np.zeros(counts.units, bool)
-        for part in ranges:
-            sentences, units = _slices(part)
-            if part.end.sentences > part.first.sentences:
-                self._ends[part.end.sentences - 1] = part.end.entries
-            if not part.is_vouched:
-                self._bad_units[units] = [not self._unit_fits(n) for n in range(units.start, units.stop)]
-                self._bad_sentences[sentences] = [
-                    not self._sentence_fits(n, part) for n in range(sentences.start, sentences.stop)
-                ]
-            elif not part.is_whole:
-                self._bad_sentences[sentences] = self._bad_units[units] = True
+        self.lost_sentences = np.zeros(counts.sentences, bool)
+        self.unchecked_sentences = np.zeros(counts.sentences, bool)  # whose states have lost their checksums
+        self.unchecked_texts = np.zeros(counts.sentences, bool)  # whose hashes are lost, in a file that was changed
+        self.lost_units, self.incomplete_units = np.zeros(counts.units, bool), np.zeros(counts.units, bool)
+        self.mended_units: dict[int, Unit] = {}
+        self.readable_sources: dict[int, str] = {}  # of lost sentences
+        for part in parts:
+            mend_texts(self, part)
+            self._mend_entries(part)
+        without_number = mend_units(self, parts)
+        self.removals, self.lost_removals = self._read_removals(parts, without_number)
 
     def _check_sizes(self) -> None:
-        """Who made it knows how far the files reach."""
+        """Files may be too short."""
 
-    def _sentence_fits(self, number: int, part: _Range) -> bool:
-        """Whether a sentence fits its hashes and lies where it should."""
-        record = self.sentences[number]
-        first_unit = int(record["first_unit"])
-        if not part.first.units <= first_unit < part.end.units or self.units["sentence"][first_unit] != number:
-            return False
-        if not part.first.entries <= record["first_entry"] < self._ends[number] <= part.end.entries:
-            return False
-        try:
-            source, target = self._sides(number)
-        except StoreDamagedError:
-            return False
-        hashes = text_hash(source, target), text_hash(source), text_hash(target)
-        return hashes == (record["pair_hash"], record["source_hash"], record["target_hash"])
+    def _map(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
+        """Tables in full, with zeros where the file ends too soon; of other columns what is there."""
+        path = self.folder / self.manifest.data_folder / name
+        row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        there = min(path.stat().st_size // row_bytes, shape[0]) if path.exists() else 0
+        if there == shape[0]:
+            return super()._map(name, dtype, shape)
+        found = super()._map(name, dtype, (there, *shape[1:]))
+        if name not in _TABLES:
+            return found
+        table = np.zeros(shape, dtype)
+        table[:there] = found
+        return table
 
-    def _unit_fits(self, number: int) -> bool:
-        record = self.units[number]
-        if not 0 <= record["sentence"] < len(self.sentences):
-            return False
-        try:
-            unit = self.unit(number)
-        except StoreDamagedError:
-            return False
-        return (name_hash(unit.unit_id), name_hash(unit.origin)) == (record["unit_hash"], record["origin_hash"])
+    # What mends it
+
+    def text_bytes(self, start: int, end: int) -> bytes:
+        """What stands in a range of the texts, as far as the file goes."""
+        return self._texts[start:end].tobytes()
+
+    def unit_bytes(self, start: int, end: int) -> bytes:
+        """What stands in a range of the units' texts, as far as the file goes."""
+        return self._unit_texts[start:end].tobytes()
+
+    def _mend_entries(self, part: Part) -> None:
+        """Say where the entries of each sentence stand; nowhere, if they cannot be believed."""
+        if not part.sentences:
+            return
+        rows = slice(part.sentences.start, part.sentences.stop)
+        starts = self._entry_starts(part)
+        if starts is None:
+            self.sentences["first_entry"][rows] = self._ends[rows] = part.first.entries
+            return
+        self.sentences["first_entry"][rows] = starts
+        self._ends[rows] = np.append(starts, part.end.entries)[1:]
+        if not part.is_sure(f"keys.{self.manifest.key_type}", *_ENTRY_COLUMNS):
+            self.unchecked_sentences[rows] = True
+
+    def _entry_starts(self, part: Part) -> np.ndarray | None:
+        """Where each sentence's entries begin, if they were not changed."""
+        if part.changed & {f"keys.{self.manifest.key_type}", *_ENTRY_COLUMNS}:
+            return None
+        stored: np.ndarray = self.sentences["first_entry"][part.sentences.start : part.sentences.stop].copy()
+        if part.is_sure("sentences.bin"):
+            return stored
+        # Positions grow within a sentence. If they fall as often as there are borders, those are the borders.
+        positions = self.positions[part.first.entries : part.end.entries].astype(np.int64)
+        starts = part.first.entries + np.append(0, np.flatnonzero(np.diff(positions) <= 0) + 1)
+        if len(positions) and len(starts) == len(stored):
+            return starts
+        ends = np.append(stored, part.end.entries)[1:]
+        is_order = stored[0] == part.first.entries and bool((stored <= ends).all())
+        return stored if is_order and "sentences.bin" not in part.changed else None
+
+    def _read_removals(self, parts: Sequence[Part], without_number: np.ndarray) -> tuple[np.ndarray, int]:
+        """The removals that can be read, and how many cannot and do not follow from anything else."""
+        path = self.folder / self.manifest.data_folder / REMOVALS_FILE
+        there = np.fromfile(path, REMOVALS) if path.exists() else np.zeros(0, REMOVALS)
+        found, num_lost = [there[:0]], 0
+        for part in parts:
+            first, end = part.first.removals, part.end.removals
+            read = there[first:end] if REMOVALS_FILE not in part.changed else there[:0]
+            read = read[(read >= 0) & (read < len(self.units))]
+            read = read[~without_number[read]]
+            num_lost += end - first - len(read)
+            found.append(read)
+        removals = np.concatenate(found)
+        if num_lost:
+            replaced = self._replaced_units(removals)
+            removals, num_lost = np.concatenate([removals, replaced]), max(0, num_lost - len(replaced))
+        return removals, num_lost
+
+    def _replaced_units(self, removals: np.ndarray) -> np.ndarray:
+        """Units that a later one of the same identity took the place of, and that were not known to be removed."""
+        alive = ~self.lost_units
+        alive[removals] = False
+        numbers = np.flatnonzero(alive)
+        numbers = numbers[np.argsort(self.units["identity"][numbers], kind="stable")]
+        identities = self.units["identity"][numbers]
+        is_replaced = np.append(identities[1:] == identities[:-1], False)
+        return np.sort(numbers[is_replaced[: len(numbers)]]).astype(REMOVALS)
+
+    # As a snapshot
+
+    def unit(self, number: int) -> Unit:
+        return self.mended_units[number] if number in self.mended_units else super().unit(number)
+
+    @property
+    def commit_starts(self) -> np.ndarray:
+        return self._commit_starts
 
     @property
     def sentence_ends(self) -> np.ndarray:
         return self._ends
 
     @cached_property
+    def remaining_units(self) -> np.ndarray:
+        """(units,) whether a unit was not removed, be its sentence lost or not."""
+        remaining = ~self.lost_units
+        remaining[self.removals] = False
+        return remaining
+
+    @cached_property
     def live_units(self) -> np.ndarray:
-        alive = ~self._bad_units
-        alive[self.removals] = False
-        good = np.flatnonzero(alive)
-        alive[good[self._bad_sentences[self.units["sentence"][good]]]] = False
+        alive = self.remaining_units.copy()
+        numbers = np.flatnonzero(alive)
+        alive[numbers[self.lost_sentences[self.units["sentence"][numbers]]]] = False
         return alive
 
-    @property
-    def lost_sentences(self) -> list[int]:
-        """The numbers of sentences that cannot be read."""
-        found: list[int] = np.flatnonzero(self._bad_sentences).tolist()
-        return found
+
+@dataclass(frozen=True)
+class Lost:
+    """A sentence or a unit that is gone, as far as anything of it can be read."""
+
+    source: str | None
+    unit_id: str | None
+    origin: str | None
 
 
 @dataclass(frozen=True)
@@ -107,62 +178,50 @@ class Rescue:
     manifest: Manifest
     readable: Salvaged
     problems: tuple[str, ...]
+    damaged_files: tuple[str, ...]  # of the store's folder: the manifest, its copy, the index, networks
+    has_sound_data: bool
     lost_sentences: int
+    lost_units: int
+    incomplete_units: int  # whose id, origin or date is gone
     lost_removals: int  # units that were removed may be back
+    unchecked_sentences: int
+    unchecked_texts: int
+    lost: tuple[Lost, ...]  # the first of them
 
 
 def salvage(folder: Path, on_segment: Callable[[int], None] = lambda number: None) -> Rescue:
-    """Look what is whole."""
-    manifest = Manifest.load(folder)
+    """Look what can be read."""
+    manifest, problem = load_or_recover(folder)
     findings = inspect(folder, manifest, on_segment)
-    data = folder / manifest.data_folder
     with storage_errors(folder):
-        sizes = {
-            column: path.stat().st_size if (path := data / column.name).exists() else 0
-            for column in columns_of(manifest)
-            if column.name != REMOVALS_FILE
-        }
-        ranges = _ranges(findings, manifest.extent.counts)
-        removals, num_lost = _removals(data / REMOVALS_FILE, ranges)
-    kept: list[_Range] = []
-    for part in ranges:
-        if any(column.size_at(part.end) > size for column, size in sizes.items()):
-            break  # from here on a file is too short
-        kept.append(part)
-    reached = replace(kept[-1].end, removals=0) if kept else Counts()
-    # Without the log, which may be the damaged file.
-    shorter = replace(manifest, extent=Extent(reached, len(kept)))
-    readable = Salvaged(folder, shorter, kept, removals)
-    lost = len(readable.lost_sentences) + manifest.num_sentences - reached.sentences
-    return Rescue(manifest, readable, tuple(describe_problems(findings)), lost, num_lost)
+        readable = Salvaged(folder, manifest, parts_of(folder, manifest, findings))
+    gone = readable.lost_sentences & readable.sentences_with(readable.remaining_units)
+    lost_units = np.flatnonzero(readable.lost_units)
+    lost_units = lost_units[~np.isin(lost_units, readable.removals)]
+    told = [_lost_sentence(readable, number) for number in np.flatnonzero(gone)[:_TOLD].tolist()]
+    told += [_lost_unit(readable, number) for number in lost_units[: _TOLD - len(told)].tolist()]
+    return Rescue(
+        manifest,
+        readable,
+        (*([problem] if problem else []), *describe_problems(findings)),
+        (*([problem.split()[0]] if problem else []), *findings.files),
+        not any(bad for _, bad in findings.segments),
+        int(gone.sum()),
+        len(lost_units),
+        int((readable.incomplete_units & readable.live_units).sum()),
+        readable.lost_removals,
+        int((readable.unchecked_sentences & readable.live_sentences).sum()),
+        int((readable.unchecked_texts & readable.live_sentences).sum()),
+        tuple(told),
+    )
 
 
-def _ranges(findings: Findings, total: Counts) -> list[_Range]:
-    """Where each segment begins and ends; those whose lines were lost fill the room between their neighbours."""
-    segments: list[Segment | None] = [segment for segment, _ in findings.segments]
-    ranges = []
-    for at, (segment, bad) in enumerate(findings.segments):
-        before = segments[at - 1] if at else None
-        behind = segments[at + 1] if at + 1 < len(segments) else None
-        first = segment.first if segment else before.end if before else Counts()
-        end = segment.end if segment else behind.first if behind else total
-        others = set(bad) - {REMOVALS_FILE, LOG}
-        ranges.append(_Range(first, end, segment is not None, not others, REMOVALS_FILE not in bad))
-    return ranges
+def _lost_sentence(readable: Salvaged, number: int) -> Lost:
+    named = np.flatnonzero(readable.remaining_units & (readable.units["sentence"] == number))
+    unit = readable.unit(int(named[0]))
+    return Lost(readable.readable_sources.get(number), unit.unit_id, unit.origin)
 
 
-def _removals(path: Path, ranges: list[_Range]) -> tuple[np.ndarray, int]:
-    """The removals that can be read, and how many cannot."""
-    there = np.fromfile(path, REMOVALS) if path.exists() else np.zeros(0, REMOVALS)
-    found, num_lost = [there[:0]], 0
-    for part in ranges:
-        count = part.end.removals - part.first.removals
-        read = there[part.first.removals : part.end.removals] if part.has_removals else there[:0]
-        found.append(read)
-        num_lost += count - len(read)
-    return np.concatenate(found), num_lost
-
-
-def _slices(part: _Range) -> tuple[slice, slice]:
-    """Its sentences and its units."""
-    return slice(part.first.sentences, part.end.sentences), slice(part.first.units, part.end.units)
+def _lost_unit(readable: Salvaged, number: int) -> Lost:
+    unit = readable.mended_units[number]
+    return Lost(None, unit.unit_id, unit.origin)

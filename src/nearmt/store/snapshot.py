@@ -71,7 +71,7 @@ class Snapshot:
             if size is None:
                 raise StoreDamagedError(f"{path} is missing: run nearmt verify")
             if size < wanted:
-                raise StoreDamagedError(f"{path} is cut short: it has {size} bytes and should have {wanted}")
+                raise StoreDamagedError(f"{path} is cut short ({size} bytes instead of {wanted}): run nearmt verify")
 
     def _map(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         if 0 in shape:
@@ -147,9 +147,23 @@ class Snapshot:
         return alive
 
     @property
+    def commit_starts(self) -> np.ndarray:
+        """The first sentence of each commit, where that is known."""
+        return np.zeros(0, np.int64)
+
+    @property
     def live_sentence_ids(self) -> np.ndarray:
         """The sentences that count, in order."""
         return np.flatnonzero(self.live_sentences)
+
+    @cached_property
+    def waiting_sentences(self) -> np.ndarray:
+        """(sentences,) whether a sentence counts and has no states: a repair that had no model left them out.
+
+        Every sentence that was decoded has an entry at least, for its end.
+        """
+        has_none: np.ndarray = self.sentence_ends == self.sentences["first_entry"]
+        return has_none & self.live_sentences if has_none.any() else has_none
 
     @property
     def has_removals(self) -> bool:
@@ -182,12 +196,12 @@ class Snapshot:
 
     def text(self, sentence_id: int) -> SentencePair:
         """The segment that a sentence id stands for, with the first place that it still comes from."""
-        source, target = self._sides(sentence_id)
+        source, target = self.sides(sentence_id)
         numbers = self.unit_numbers_of(sentence_id)
         unit = self.unit(numbers[0] if numbers else int(self.sentences["first_unit"][sentence_id]))
         return SentencePair(source, target, unit.unit_id, unit.origin, unit.changed_at)
 
-    def _sides(self, sentence_id: int) -> tuple[str, str]:
+    def sides(self, sentence_id: int) -> tuple[str, str]:
         start = int(self.sentences["text_start"][sentence_id])
         try:
             texts = json.loads(_line_at(self._texts, start).decode("utf-8", "surrogatepass"))

@@ -1,13 +1,17 @@
 """Checking a store against its own checksums."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from nearmt.errors import StoreError
+from nearmt.store.aside import SetAside, set_aside_before
 from nearmt.store.columns import damaged_parts
-from nearmt.store.extent import LOG, Segment, read_log
+from nearmt.store.extent import LOG, Segment, read_log_lines
 from nearmt.store.files import sha256_of
-from nearmt.store.manifest import Manifest
+from nearmt.store.manifest import COPY, Manifest
+from nearmt.store.recovery import load_or_recover
+from nearmt.store.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,8 @@ class Report:
     num_entries: int
     num_sentences: int
     problems: tuple[str, ...]
+    waiting_sentences: int = 0  # whose states a repair has yet to compute; not known of a damaged store
+    set_aside: tuple[SetAside, ...] = ()  # damaged files that earlier repairs kept
 
     @property
     def is_sound(self) -> bool:
@@ -30,15 +36,18 @@ class Findings:
 
     segments: tuple[tuple[Segment | None, dict[str, str]], ...]  # None: lines of the log are lost
     files: dict[str, str]  # file name → what is wrong with it
+    lost_lines: dict[int, bytes] = field(default_factory=dict)  # place in `segments` → what stands in the log there
 
 
 def inspect(folder: Path, manifest: Manifest, on_segment: Callable[[int], None] = lambda number: None) -> Findings:
     """Read every byte that counts and compare its checksum."""
     log = folder / manifest.data_folder / LOG
-    segments = []
-    for number, segment in enumerate(read_log(log, manifest.extent), 1):
+    segments, lost_lines = [], {}
+    for number, (segment, line) in enumerate(read_log_lines(log, manifest.extent), 1):
         lost = {LOG: _state_of(log, manifest.extent.log_bytes)}
         segments.append((segment, lost if segment is None else damaged_parts(folder, manifest, segment)))
+        if segment is None:
+            lost_lines[number - 1] = line
         on_segment(number)
     files = {}
     for part in (manifest.index, manifest.adaptation):
@@ -48,17 +57,32 @@ def inspect(folder: Path, manifest: Manifest, on_segment: Callable[[int], None] 
                 files[name] = "is missing"
             elif sha256_of(path) != checksum:
                 files[name] = "was changed"
-    return Findings(tuple(segments), files)
+    if (folder / COPY).exists():  # an older nearmt wrote none
+        try:
+            Manifest.load(folder, COPY)
+        except StoreError:
+            files[COPY] = "was changed"
+    return Findings(tuple(segments), files, lost_lines)
 
 
 def verify(folder: Path, on_segment: Callable[[int], None] = lambda number: None) -> Report:
     """Read every byte that counts and compare its checksum. Nothing is changed."""
-    manifest = Manifest.load(folder)
+    manifest, problem = load_or_recover(folder)
     problems = describe_problems(inspect(folder, manifest, on_segment))
-    while problems and not _is_current(manifest, newer := Manifest.load(folder)):
+    while problems and problem is None and not _is_current(manifest, newer := Manifest.load(folder)):
         manifest = newer  # compaction has taken the files away
         problems = describe_problems(inspect(folder, manifest, on_segment))
-    return Report(manifest.extent.segments, manifest.num_entries, manifest.num_sentences, tuple(problems))
+    if problem is not None:
+        problems = [problem, *problems]
+    waiting = 0 if problems else int(Snapshot.open(folder).waiting_sentences.sum())
+    return Report(
+        manifest.extent.segments,
+        manifest.num_entries,
+        manifest.num_sentences,
+        tuple(problems),
+        waiting,
+        tuple(set_aside_before(folder, manifest)),
+    )
 
 
 def _is_current(manifest: Manifest, newest: Manifest) -> bool:

@@ -1,0 +1,89 @@
+"""Damaging a store in every way that the tests and the table of the docs look at."""
+
+from pathlib import Path
+
+import numpy as np
+
+from nearmt.corpus import SentencePair
+from nearmt.memory import build
+from nearmt.seq2seq import Seq2Seq
+from nearmt.store import Manifest, Snapshot
+from torture_store import ADAPTATION, BUILD, write_memory
+
+STATES = ("keys.float16", "values.int32", "probabilities.float16", "positions.uint16")
+COLUMNS = (*STATES, "sentences.bin", "texts.jsonl", "units.bin", "units.jsonl", "removals.int64", "segments.jsonl")
+BESIDE = ("manifest.json", "manifest.copy.json", "index", "network")
+HARMS = ("flipped", "cut", "missing")
+
+
+def pair(source: str, target: str, unit: str, origin: str = "client") -> SentencePair:
+    return SentencePair(source, target, unit, origin)
+
+
+def make_store(folder: Path, model: Seq2Seq) -> Path:
+    """Built in several commits, then added to, corrected, removed from, and added to again."""
+    store = build(write_memory(folder), model=model, out=folder / "a.store", settings=BUILD, adaptation=ADAPTATION)
+    store.add([pair("die neue zelle .", "the new cell .", "n1"), pair("das feld .", "the field .", "n2")])
+    store.add([pair("die neue zelle .", "the fresh cell .", "n1")])  # a correction
+    store.remove(unit_id="u3")
+    store.add([pair("die datei .", "the file .", "n3"), pair("das feld .", "the field .", "other", "second client")])
+    store.add([pair("das feld .", "the field .", "third", "third client")])
+    store.remove(origin="second client")
+    store.remove(source="die datei .")
+    store.add([pair("das letzte wort .", "the last word .", "n4")])
+    return store.folder
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """A file of a store by its name in the table."""
+    if name in ("index", "network"):
+        (found,) = folder.glob("index-*" if name == "index" else "metak-*")
+        return found
+    if name in BESIDE:
+        return folder / name
+    return folder / Manifest.load(folder).data_folder / name
+
+
+def flip(path: Path, byte: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[byte] ^= 0x21
+    path.write_bytes(content)
+
+
+def harm(folder: Path, name: str, how: str, share: float = 0.5) -> None:
+    """Flip a byte of a file, cut it off or take it away."""
+    path = path_of(folder, name)
+    at = int(path.stat().st_size * share)
+    if how == "flipped":
+        flip(path, at)
+    elif how == "cut":
+        path.write_bytes(path.read_bytes()[:at])
+    else:
+        path.unlink()
+
+
+def content_names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def states_of(snapshot: Snapshot) -> dict[tuple[str, str], list[np.ndarray]]:
+    """Keys, values, probabilities and positions of every sentence, removed ones included, by its texts."""
+    found = {}
+    for number in range(len(snapshot.sentences)):
+        rows = slice(int(snapshot.sentences["first_entry"][number]), int(snapshot.sentence_ends[number]))
+        columns = (snapshot.keys, snapshot.values, snapshot.probabilities, snapshot.positions)
+        found[snapshot.sides(number)] = [np.array(column[rows]) for column in columns]
+    return found
+
+
+def check_states(made: Path, repaired: Path, waiting: int) -> None:
+    """States are those of the original; sentences of batches that are the same have the same bits."""
+    before, after = states_of(Snapshot.open(made)), states_of(Snapshot.open(repaired))
+    assert sum(not len(states[1]) for states in after.values()) == waiting
+    for sides, (keys, values, probabilities, positions) in after.items():
+        if len(values):
+            expected = before[sides]
+            assert values.tolist() == expected[1].tolist()
+            assert positions.tolist() == expected[3].tolist()
+            np.testing.assert_allclose(keys, expected[0], atol=2e-3, rtol=2e-3)
+            np.testing.assert_allclose(probabilities, expected[2], atol=2e-3)
