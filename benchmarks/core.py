@@ -189,8 +189,8 @@ def measure_ray(model_name: str, path: str, num_pairs: str = "4000", rounds: int
 def measure_exact(fast: str, slow: str, model_name: str, path: str, num_pairs: str = "500") -> dict[str, object]:
     """The same networks on a store built by int8, with its index, and on one built by torch, with exact search."""
     from nearmt.decoder import Decoder
+    from nearmt.devset import load_pairs
     from nearmt.index import build_index
-    from nearmt.memory import load_pairs
     from nearmt.retriever import Retriever
     from nearmt.scores import bleu
     from nearmt.seq2seq import Seq2Seq
@@ -222,7 +222,7 @@ def measure_exact(fast: str, slow: str, model_name: str, path: str, num_pairs: s
 def measure_batches(store: str, model_name: str, path: str, num_pairs: str = "500") -> dict[str, object]:
     """The same sentences side by side in batches, and each alone."""
     from nearmt.decoder import DecodingSettings
-    from nearmt.memory import load_pairs
+    from nearmt.devset import load_pairs
     from nearmt.translator import Translator
 
     found: dict[str, object] = {}
@@ -238,7 +238,7 @@ def measure_batches(store: str, model_name: str, path: str, num_pairs: str = "50
 
 def measure_gate(store: str, model_name: str, path: str, thresholds: str = "-0.2,0,0.2,0.4") -> dict[str, object]:
     """The store's gate as strict as it is told to be, and no gate."""
-    from nearmt.memory import load_pairs
+    from nearmt.devset import load_pairs
     from nearmt.scores import bleu
     from nearmt.translator import Translator
 

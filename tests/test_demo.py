@@ -17,7 +17,7 @@ from nearmt.cli.output import command_of_this_program
 from nearmt.decoder import Decoder
 from nearmt.demo import Materials, find_materials, run_demo, write_report
 from nearmt.demo import run as demo_run
-from nearmt.memory import load_pairs
+from nearmt.devset import load_pairs
 from nearmt.report import BarChart, LineChart
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Languages, Manifest

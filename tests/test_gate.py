@@ -11,13 +11,14 @@ import torch
 from conftest import QUICK
 from nearmt.bench import BenchSettings, run_bench
 from nearmt.decoder import Decoder
+from nearmt.devset import load_pairs
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.evaluation import evaluate
 from nearmt.evidence import explain_tokens
 from nearmt.gate import Gate, Glance, LastAsked, Walk, walk_along
 from nearmt.gating import GateChooser, foretold_unseen, gains, glance_at, train_gate
 from nearmt.guard import STAGES, Guard
-from nearmt.memory import Store, load_pairs
+from nearmt.memory import Store
 from nearmt.metak import MetaK, TrainingSettings
 from nearmt.mixture import Vanilla
 from nearmt.neighbors import Neighbors

@@ -8,11 +8,11 @@ import torch
 
 from conftest import QUICK
 from nearmt.decoder import Decoder
-from nearmt.devset import collect_cache, dev_from_pairs
+from nearmt.devset import collect_cache, dev_from_pairs, load_pairs
 from nearmt.evidence import explain_tokens
 from nearmt.gate import Gate
 from nearmt.guard import STAGES, Guard, Trails, stages
-from nearmt.memory import Store, load_pairs
+from nearmt.memory import Store
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, fit_guard, train_metak
 from nearmt.metak.guarding import MAX_LOST_GAIN
 from nearmt.mixture import Vanilla

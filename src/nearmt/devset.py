@@ -1,25 +1,67 @@
-"""Sentences to learn from, and what the frozen model and the store say of every token of them, worked out once."""
+"""Dev and test sets, and what the frozen model and the store say of every token of a dev set, worked out once."""
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from nearmt.corpus import SentencePair
-from nearmt.errors import SettingError
+from nearmt.corpus import DropCounts, SentencePair, normalise_space, read_pairs
+from nearmt.errors import CorpusError, SettingError
 from nearmt.harvest import batches_by_length
 from nearmt.metak import NeighborCache
 from nearmt.neighbors import top_probabilities
 from nearmt.progress import Progress, silent
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Snapshot, TextLookup
+from nearmt.store import Languages, Snapshot, TextLookup
+
+# A file, several files (two of plain text are taken line by line), or pairs.
+Pairs = str | Path | Sequence[Path] | Iterable[SentencePair | tuple[str, str]]
 
 MAX_MEMORY_SENTENCES = 2000
 _CACHED_TOKENS = 2048
 _PROJECTED_ROWS = 512
+
+
+@dataclass(frozen=True)
+class LoadedPairs:
+    """A dev or test set: its pairs, where they came from, and what was left out."""
+
+    pairs: list[SentencePair]
+    origin: str
+    dropped: dict[str, int]
+
+
+def load_pairs(pairs: Pairs, languages: Languages, format: str | None = None) -> LoadedPairs:
+    """Pairs from a file or from memory."""
+    drops = DropCounts()
+    items: list[Any] = [Path(pairs)] if isinstance(pairs, str | Path) else list(pairs)
+    if items and all(isinstance(item, Path) for item in items):
+        read = list(
+            read_pairs(
+                items,
+                source_lang=languages.source,
+                target_lang=languages.target,
+                drops=drops,
+                format=format,
+                keep_identical=True,
+            )
+        )
+        origin = ", ".join("standard input" if str(path) == "-" else path.name for path in items)
+    else:
+        given = [pair if isinstance(pair, SentencePair) else SentencePair(*pair) for pair in items]
+        clean = [replace(p, source=normalise_space(p.source), target=normalise_space(p.target)) for p in given]
+        read = [pair for pair in clean if pair.source and pair.target]
+        if len(read) < len(given):
+            drops.add("empty", len(given) - len(read))
+        origin = f"{len(read)} given pairs"
+    if not read:
+        raise CorpusError(f"{origin}: there is no usable pair in it")
+    return LoadedPairs(read, origin, drops.as_dict())
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a user holds: a store on disk that can be built, trained, changed, described and checked."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,9 @@ from nearmt.adaptation import AdaptationSettings, Adapter, commit_adaptation
 from nearmt.builder import Builder, BuildSettings, is_begun, partial_folder, publish, refuse_foreign, take_up
 from nearmt.cluster import RaySettings, cluster_intake
 from nearmt.compatibility import check_model
-from nearmt.corpus import DropCounts, SentencePair, normalise_space, read_pairs, write_tmx
+from nearmt.corpus import normalise_space, write_tmx
 from nearmt.corrections import Batch
-from nearmt.devset import dev_from_memory, dev_from_pairs
+from nearmt.devset import LoadedPairs, Pairs, dev_from_memory, dev_from_pairs, load_pairs
 from nearmt.editing import Added, Editor, Removed
 from nearmt.errors import CorpusError, SettingError, StoreError
 from nearmt.health import describe
@@ -25,9 +25,6 @@ from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Languages, Manifest, Report, Snapshot, build_lock, storage_errors, verify
 from nearmt.translator import load_model, open_finished
-
-# A file, several files (two of plain text are taken line by line), or pairs.
-Pairs = str | Path | Sequence[Path] | Iterable[SentencePair | tuple[str, str]]
 
 
 class Store:
@@ -188,43 +185,6 @@ def repair(
         return load_model(manifest, model, offline=offline, engine=engine)
 
     return repair_store(Path(folder).absolute(), load, progress, must_load=model is not None)
-
-
-@dataclass(frozen=True)
-class LoadedPairs:
-    """A dev or test set: its pairs, where they came from, and what was left out."""
-
-    pairs: list[SentencePair]
-    origin: str
-    dropped: dict[str, int]
-
-
-def load_pairs(pairs: Pairs, languages: Languages, format: str | None = None) -> LoadedPairs:
-    """Pairs from a file or from memory."""
-    drops = DropCounts()
-    items: list[Any] = [Path(pairs)] if isinstance(pairs, str | Path) else list(pairs)
-    if items and all(isinstance(item, Path) for item in items):
-        read = list(
-            read_pairs(
-                items,
-                source_lang=languages.source,
-                target_lang=languages.target,
-                drops=drops,
-                format=format,
-                keep_identical=True,
-            )
-        )
-        origin = ", ".join("standard input" if str(path) == "-" else path.name for path in items)
-    else:
-        given = [pair if isinstance(pair, SentencePair) else SentencePair(*pair) for pair in items]
-        clean = [replace(p, source=normalise_space(p.source), target=normalise_space(p.target)) for p in given]
-        read = [pair for pair in clean if pair.source and pair.target]
-        if len(read) < len(given):
-            drops.add("empty", len(given) - len(read))
-        origin = f"{len(read)} given pairs"
-    if not read:
-        raise CorpusError(f"{origin}: there is no usable pair in it")
-    return LoadedPairs(read, origin, drops.as_dict())
 
 
 def _train(

@@ -202,8 +202,8 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Compare base, tuned vanilla, uniform and the networks that were trained on a test set."""
+    from nearmt.devset import load_pairs
     from nearmt.evaluation import evaluate as run
-    from nearmt.memory import load_pairs
     from nearmt.translator import Translator
 
     set_threads(threads)

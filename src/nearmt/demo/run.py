@@ -11,10 +11,10 @@ from nearmt.adaptation import AdaptationSettings
 from nearmt.compatibility import check_model
 from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder
-from nearmt.devset import collect_cache, dev_from_pairs
+from nearmt.devset import collect_cache, dev_from_pairs, load_pairs
 from nearmt.errors import MissingExtraError, StoreMismatchError
 from nearmt.evaluation import evaluate
-from nearmt.memory import Store, build, load_pairs
+from nearmt.memory import Store, build
 from nearmt.metak import NeighborCache, TrainingSettings, train_metak
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.outputs import claim_folder

@@ -9,9 +9,9 @@ import torch
 from nearmt.adaptation import AdaptationSettings
 from nearmt.builder import BuildSettings, describe_inputs
 from nearmt.corpus import SentencePair
-from nearmt.devset import DevSet, collect_cache, dev_from_pairs
+from nearmt.devset import DevSet, collect_cache, dev_from_pairs, load_pairs
 from nearmt.errors import SettingError
-from nearmt.memory import Store, build, load_pairs
+from nearmt.memory import Store, build
 from nearmt.metak import NeighborCache
 from nearmt.paper.config import DomainConfig, PaperConfig
 from nearmt.paper.workspace import Workspace, as_key, digest, digest_pairs

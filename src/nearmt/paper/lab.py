@@ -11,7 +11,7 @@ import torch
 from nearmt.adaptation import PAPER_VANILLA
 from nearmt.beam import BeamSettings
 from nearmt.decoder import Decoder, DecodingSettings
-from nearmt.memory import load_pairs
+from nearmt.devset import load_pairs
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, fit_guard, rank_vanilla, temperatures, train_metak
 from nearmt.metak.network import FEATURES
 from nearmt.methods import describe_method
