@@ -16,7 +16,7 @@ ORDER = [
     "errors", "markup", "progress", "greatest", "neighbors", "corpus", "store", "mixture", "guard", "metak",
     "relatives", "seq2seq", "beam", "index", "retriever", "scores", "recall", "indexing", "compatibility",
     "harvest", "intake", "builder", "cluster", "health", "housekeeping", "editing", "gate", "methods",
-    "repairing", "decoder", "evidence", "devset", "gating", "adaptation", "translator", "evaluation", "memory",
+    "decoder", "evidence", "devset", "gating", "adaptation", "translator", "repairing", "evaluation", "memory",
     "documents", "report", "demo", "paper", "bench", "server", "cli", "__main__",
 ]  # fmt: skip
 ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "pymilvus": {"index"},
