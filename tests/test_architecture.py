@@ -16,7 +16,7 @@ ORDER = [
     "errors", "markup", "progress", "outputs", "greatest", "neighbors", "corpus", "store", "mixture", "guard", "metak",
     "relatives", "seq2seq", "beam", "index", "retriever", "scores", "recall", "indexing", "compatibility",
     "harvest", "corrections", "intake", "builder", "cluster", "health", "housekeeping", "editing", "gate",
-    "methods", "repairing", "decoder", "evidence", "devset", "gating", "adaptation", "translator", "evaluation",
+    "methods", "decoder", "evidence", "devset", "gating", "adaptation", "translator", "repairing", "evaluation",
     "memory", "documents", "report", "demo", "paper", "bench", "server", "cli", "__main__",
 ]  # fmt: skip
 ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "pymilvus": {"index"},

@@ -10,7 +10,8 @@ import pytest
 from damage import COLUMNS, HARMS, STATES, check_states, harm, make_store, pair, path_of, states_of
 from nearmt.errors import StoreDamagedError, StoreError
 from nearmt.memory import Store
-from nearmt.repairing import Repaired, repair
+from nearmt.repairing import Repaired
+from nearmt.repairing import repair_with as repair
 from nearmt.store import Manifest, Snapshot, verify
 from nearmt.store.extent import LOG
 from nearmt.translator import Translator

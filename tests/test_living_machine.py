@@ -14,7 +14,7 @@ from fake_model import WIDTH, FakeModel, state_of
 from nearmt.corpus import SentencePair
 from nearmt.editing import Editor
 from nearmt.housekeeping import compact
-from nearmt.repairing import repair
+from nearmt.repairing import repair_with as repair
 from nearmt.retriever import Reader
 from nearmt.store import BuildProgress, Filter, Languages, Manifest, Snapshot, verify
 from properties import examples

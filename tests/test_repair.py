@@ -13,11 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from damage import check_states, content_names, flip, harm, make_store, pair, path_of
-from nearmt import memory
+from nearmt import repairing
+from nearmt.adaptation import AdaptationSettings
 from nearmt.cli.app import app
 from nearmt.errors import ModelError, StoreError, StoreMismatchError
 from nearmt.memory import Store, build
-from nearmt.repairing import Repaired, repair
+from nearmt.repairing import Repaired
+from nearmt.repairing import repair_with as repair
 from nearmt.store import Keeper, Snapshot, verify
 from nearmt.translator import Translator
 from torture_store import ADAPTATION, BUILD, content_of, settle, write_memory
@@ -43,7 +45,7 @@ def no_model(monkeypatch) -> None:
     def fail(*args, **options):
         raise ModelError("the store's model is gone")
 
-    monkeypatch.setattr(memory, "load_model", fail)
+    monkeypatch.setattr(repairing, "load_model", fail)
 
 
 def nearmt(*arguments: object) -> tuple[int, str, str]:
@@ -189,7 +191,7 @@ def test_damaged_files_stay_until_the_user_deletes_them(harmed, toy_model):
     store.add([pair("die neue datei .", "the new file .", "n9")])
     store.remove(unit_id="u5")
     store.compact()
-    store.train([(SOURCE, "x"), ("das feld .", "the field .")] * 4, settings=memory.AdaptationSettings(max_k=2))
+    store.train([(SOURCE, "x"), ("das feld .", "the field .")] * 4, settings=AdaptationSettings(max_k=2))
     assert {path.name: path.read_bytes() for path in (kept / "data-000001").iterdir()} == damaged
     assert {path.name: path.stat().st_ino for path in (kept / "data-000001").iterdir()} == inodes  # not copied
     assert (kept / "manifest.json").exists()

@@ -14,8 +14,9 @@ import toy
 from nearmt.adaptation import AdaptationSettings
 from nearmt.builder import BuildSettings, partial_folder
 from nearmt.errors import NearMTError
-from nearmt.memory import Store, repair
+from nearmt.memory import Store
 from nearmt.metak import TrainingSettings
+from nearmt.repairing import repair
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Manifest, Snapshot, set_aside_before, verify

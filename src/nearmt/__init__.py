@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from nearmt.decoder import DecodingSettings
     from nearmt.evaluation import Evaluation, evaluate
     from nearmt.evidence import NeighborEvidence, TokenEvidence
-    from nearmt.memory import Store, build, repair
+    from nearmt.memory import Store, build
+    from nearmt.repairing import repair
     from nearmt.seq2seq import Seq2Seq
     from nearmt.store import Filter
     from nearmt.translator import Translation, Translator
@@ -68,7 +69,7 @@ _ROOMS = {
     "build": "memory",
     "evaluate": "evaluation",
     "read_pairs": "corpus",
-    "repair": "memory",
+    "repair": "repairing",
 }
 
 __all__ = [

@@ -19,8 +19,7 @@ from nearmt.health import describe
 from nearmt.housekeeping import Compacted, compact, reindex
 from nearmt.indexing import IndexSettings
 from nearmt.progress import Progress, silent
-from nearmt.repairing import Repaired
-from nearmt.repairing import repair as repair_store
+from nearmt.repairing import Repaired, repair
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Languages, Manifest, Report, Snapshot, build_lock, storage_errors, verify
@@ -160,31 +159,9 @@ class Store:
     ) -> Repaired:
         """Keep every sentence whose text can be read, and compute states that were lost with the store's model.
 
-        See `repair` for a store that is too damaged to be opened.
+        See `nearmt.repair` for a store that is too damaged to be opened.
         """
         return repair(self.folder, model=model or self._model, offline=offline, progress=progress)
-
-
-def repair(
-    folder: str | Path,
-    *,
-    model: Seq2Seq | str | Path | None = None,
-    offline: bool = False,
-    progress: Progress = silent,
-) -> Repaired:
-    """Repair the store in a folder, be it too damaged to be opened.
-
-    The model is loaded only if states have to be computed anew. If none is given and the store's own cannot be had, the
-    sentences that need one stay in the store and are left out of search until a later repair.
-    """
-
-    def load(manifest: Manifest) -> Seq2Seq:
-        if isinstance(model, Seq2Seq):
-            return model
-        engine = str(manifest.model.get("engine", "torch"))  # the one that made the other keys
-        return load_model(manifest, model, offline=offline, engine=engine)
-
-    return repair_store(Path(folder).absolute(), load, progress, must_load=model is not None)
 
 
 def _train(

@@ -35,6 +35,7 @@ from nearmt.store import (
     sweep_unfinished,
     write_lock,
 )
+from nearmt.translator import load_model
 
 _BATCH_TOKENS = 4096  # as in a build: the same batches give the same numbers
 LoadModel = Callable[[Manifest], Seq2Seq]
@@ -71,6 +72,28 @@ class Repaired:
 
 
 def repair(
+    folder: str | Path,
+    *,
+    model: Seq2Seq | str | Path | None = None,
+    offline: bool = False,
+    progress: Progress = silent,
+) -> Repaired:
+    """Repair the store in a folder, be it too damaged to be opened.
+
+    The model is loaded only if states have to be computed anew. If none is given and the store's own cannot be had, the
+    sentences that need one stay in the store and are left out of search until a later repair.
+    """
+
+    def load(manifest: Manifest) -> Seq2Seq:
+        if isinstance(model, Seq2Seq):
+            return model
+        engine = str(manifest.model.get("engine", "torch"))  # the one that made the other keys
+        return load_model(manifest, model, offline=offline, engine=engine)
+
+    return repair_with(Path(folder).absolute(), load, progress, must_load=model is not None)
+
+
+def repair_with(
     folder: Path, load: LoadModel | None = None, progress: Progress = silent, *, must_load: bool = False
 ) -> Repaired:
     """Keep every sentence whose text can be read. States that cannot be are computed by the model that `load` gives.

@@ -242,7 +242,7 @@ def verify(
 
 
 def _repair(store: Path, model: str | None, offline: bool, threads: int | None, as_json: bool, quiet: bool) -> None:
-    from nearmt.memory import repair
+    from nearmt.repairing import repair
 
     set_threads(threads)
     with reporting(quiet) as progress:
