@@ -28,7 +28,7 @@ def measured(client, tmp_path_factory):
     out = tmp_path_factory.mktemp("bench") / "out"
     save_random_marian(out.parent / "tiny", vocabulary=300, width=64, layers=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nearmt.bench.systems.ORIGINAL_INDEX", "IVF16,PQ8")
+        patch.setattr("nearmt.bench.systems.ORIGINAL_INDEX", "IVF16,PQ8x4")
         content = run_bench(client.store, out, SETTINGS, out.parent / "tiny")
     return out, content
 

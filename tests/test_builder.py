@@ -1,8 +1,6 @@
 """Building: in pieces equals at once, a kill loses only what was not committed, bad input leaves nothing."""
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -10,6 +8,8 @@ import numpy as np
 import pytest
 import toy
 
+from children import started
+from nearmt import intake
 from nearmt.builder import Builder, BuildSettings, partial_folder
 from nearmt.corpus import SentencePair
 from nearmt.errors import CorpusError, NearMTError, SettingError, StoreError, StoreMismatchError
@@ -72,36 +72,35 @@ def test_entries_are_the_models_own_states_and_tokens(memory, toy_model, tmp_pat
         np.testing.assert_allclose(snapshot.probabilities[first:end].astype(float), own.numpy(), atol=2e-3)
 
 
+def build_slowly(memory: Path, model: Path, out: Path, *, resume: bool) -> None:
+    """For a child: a build that leaves time to kill it between two commits."""
+    decode = intake.decode_segment
+
+    def slower(*arguments, **options):
+        time.sleep(0.3)
+        return decode(*arguments, **options)
+
+    intake.decode_segment = slower
+    build(memory, model=model, out=out, train=False, resume=resume, settings=BuildSettings(segment_entries=150))
+
+
 @pytest.mark.parametrize("kills", [1, 3])
 def test_a_build_killed_at_any_moment_goes_on_and_gives_the_same_store(memory, toy_model, client, tmp_path, kills):
     expected = built(memory, toy_model, tmp_path / "expected.store", settings=SMALL)
     out = tmp_path / "killed.store"
-    script = f"""
-import sys, time
-from nearmt.builder import BuildSettings
-import nearmt.intake as intake
-slow = intake.decode_segment
-def slower(*args, **options):
-    time.sleep(0.3)
-    return slow(*args, **options)
-intake.decode_segment = slower
-from nearmt.memory import build
-build({str(memory)!r}, model={str(client.model)!r}, out={str(out)!r}, train=False, resume={{resume}},
-      settings=BuildSettings(segment_entries=150))
-"""
     manifest = partial_folder(out) / "manifest.json"
     for number in range(kills):
         seen = json.loads(manifest.read_text())["extent"]["segments"] if number else 0
-        worker = subprocess.Popen([sys.executable, "-c", script.replace("{resume}", str(number > 0))])
+        worker = started(build_slowly, memory, client.model, out, resume=number > 0)
         try:
             deadline = time.monotonic() + 120
-            while time.monotonic() < deadline and worker.poll() is None:
+            while time.monotonic() < deadline and worker.is_alive():
                 if manifest.exists() and json.loads(manifest.read_text())["extent"]["segments"] > seen:
                     break
                 time.sleep(0.02)
         finally:
             worker.kill()
-            worker.wait()
+            worker.join()
     assert not out.exists()
     with pytest.raises(StoreError, match="--resume"):
         Translator(out, model=toy_model, method="base")

@@ -5,11 +5,13 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import toy
 
+from conftest import QUICK
 from nearmt.cli import main
 from nearmt.cli.output import _LineReporter
 from nearmt.memory import Store
@@ -309,6 +311,7 @@ def test_the_toy_demo_runs(tmp_path, monkeypatch, capsys, client):
     monkeypatch.setattr(toy, "train_model", lambda folder: shutil.copytree(client.model, folder))
     monkeypatch.setattr(sys, "argv", ["toy.py", str(tmp_path / "demo")])
     monkeypatch.setattr(toy, "QUICK_OPTIONS", ["--max-k", "4"])
+    monkeypatch.setattr("nearmt.adaptation.AdaptationSettings", lambda max_k: replace(QUICK, max_k=max_k))
     toy.main()
     out = capsys.readouterr().out
     assert "adaptive" in out

@@ -80,9 +80,8 @@ def assert_same_store(found: Snapshot, expected: Snapshot) -> None:
     assert not partial_folder(found.folder).exists()
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-def test_workers_make_the_store_of_a_local_build(ray_here, memory, toy_model, local, tmp_path, workers):
-    told = []
+def test_workers_make_the_store_of_a_local_build(ray_here, memory, toy_model, local, tmp_path):
+    workers, told = 4, []  # other tests have one and two
     found = built(
         memory, toy_model, tmp_path / "s.store", cluster=RaySettings(workers),
         progress=lambda stage, done, total: told.append((stage, done, total)),

@@ -3,7 +3,6 @@
 A 16-bit product may end the process it is made in, so none is made here: what really computes is a child.
 """
 
-import json
 import logging
 import os
 import signal
@@ -11,12 +10,14 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import MarianMTModel
 
 import tiny_models
+from children import result_of
 from nearmt.errors import SettingError
 from nearmt.memory import Store, build
 from nearmt.seq2seq import Seq2Seq, int8, processor
@@ -24,16 +25,27 @@ from nearmt.seq2seq.reference import load_for_generate
 from nearmt.translator import Translator
 
 REASON = "a trial was ended by SIGILL"
-# Loads a model in a type and in float32, and tells how far the states lie apart.
-COMPARE = """
-import json, sys
-from nearmt.seq2seq import Seq2Seq
-model, exact = Seq2Seq.load(sys.argv[1], dtype=sys.argv[2]), Seq2Seq.load(sys.argv[1])
-sources, targets = model.tokenize_sources(["der Hund"]), model.tokenize_targets(["a dog"])
-found, expected = (one.force_decode(sources, targets).states for one in (model, exact))
-print(json.dumps({"dtype": model.dtype, "engine": model.engine, "states": str(found.dtype),
-                  "difference": float(((found - expected).abs() - 0.1 * expected.abs()).max())}))
-"""
+
+
+def compare(folder: Path, dtype: str, known: dict[torch.dtype, str | None]) -> dict[str, Any]:
+    """Load a model in a type and in float32, and tell how far the states lie apart."""
+    processor._known.update(known)
+    model, exact = Seq2Seq.load(folder, dtype=dtype), Seq2Seq.load(folder)
+    sources, targets = model.tokenize_sources(["der Hund"]), model.tokenize_targets(["a dog"])
+    found, expected = (one.force_decode(sources, targets).states for one in (model, exact))
+    difference = float(((found - expected).abs() - 0.1 * expected.abs()).max())
+    return {"dtype": model.dtype, "engine": model.engine, "states": str(found.dtype), "difference": difference}
+
+
+def translate_in_bfloat16(model: Path, store: Path, known: dict[torch.dtype, str | None]) -> str:
+    processor._known.update(known)
+    loaded = Seq2Seq.load(model, dtype="bfloat16")
+    return Translator(store, model=loaded).translate(["die neue tabelle zeigt die zelle ."])[0].text
+
+
+def tried() -> dict[torch.dtype, str | None]:
+    """What this processor can do, so that a child need not try it again."""
+    return {dtype: processor.why_not(dtype) for dtype in processor.SIXTEEN_BITS}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +79,7 @@ def in_a_child(script: str, *arguments: object) -> subprocess.CompletedProcess[s
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_16_bits_give_float32_states(marian: Path, dtype: str) -> None:
-    found = json.loads(in_a_child(COMPARE, marian, dtype).stdout)
+    found = result_of(compare, marian, dtype, tried())
     can = processor.why_not(getattr(torch, dtype)) is None
     assert (found["dtype"], found["engine"]) == (dtype if can else "float32", "torch")
     assert found["states"] == "torch.float32"
@@ -76,7 +88,7 @@ def test_16_bits_give_float32_states(marian: Path, dtype: str) -> None:
 
 def test_auto_is_how_the_weights_are_stored(stored_in_bfloat16: Path, marian: Path) -> None:
     assert Seq2Seq.load(marian, dtype="auto").dtype == "float32"
-    found = json.loads(in_a_child(COMPARE, stored_in_bfloat16, "auto").stdout)
+    found = result_of(compare, stored_in_bfloat16, "auto", tried())
     assert found["dtype"] == ("bfloat16" if processor.why_not(torch.bfloat16) is None else "float32")
     assert found["difference"] < 0.2
 
@@ -135,18 +147,9 @@ def test_a_store_built_where_the_processor_cannot_opens_where_it_can(client, tmp
     assert Translator(store.folder, method="base").model.engine == "torch"
 
 
-OPEN = """
-import sys
-from nearmt.seq2seq import Seq2Seq
-from nearmt.translator import Translator
-model = Seq2Seq.load(sys.argv[1], dtype="bfloat16")
-print(Translator(sys.argv[2], model=model).translate(["die neue tabelle zeigt die zelle ."])[0].text)
-"""
-
-
 def test_a_store_built_in_float32_is_read_in_bfloat16(client) -> None:
     assert Store(client.store).manifest.model["engine"] == "torch"
-    assert "spreadsheet" in in_a_child(OPEN, client.model, client.store).stdout
+    assert "spreadsheet" in result_of(translate_in_bfloat16, client.model, client.store, tried())
 
 
 @pytest.mark.usefixtures("untried")

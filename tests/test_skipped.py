@@ -43,6 +43,7 @@ def run(tmp_path):
         (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -q --strict-markers\n")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment |= {"PYTHONPATH": str(TESTS), "NEARMT_REQUIRED_PARTS": required}
+        environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
         return subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
             cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120,

@@ -33,14 +33,6 @@ def serve(
     """Serve stores over HTTP: native, LibreTranslate, DeepL and Apertium clients can use them."""
     from nearmt.errors import MissingExtraError
 
-    try:
-        from nearmt.server.configuration import load_settings
-        from nearmt.server.run import serve as run
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "nearmt":
-            raise
-        raise MissingExtraError("the server", "nearmt[server]") from None
-
     flags = {
         "stores": _named(stores) if stores else None,
         "host": host,
@@ -52,7 +44,15 @@ def serve(
         "log_texts": log_texts or None,
         "threads": threads,
     }
-    settings = load_settings(config, flags)
+    try:
+        from nearmt.server.configuration import load_settings
+
+        settings = load_settings(config, flags)
+        from nearmt.server.run import serve as run  # not before: it loads torch, and a wrong setting is told at once
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "nearmt":
+            raise
+        raise MissingExtraError("the server", "nearmt[server]") from None
     set_threads(settings.threads)
     run(settings)
 

@@ -1,0 +1,37 @@
+"""Child processes that start at once: forked from a server that has imported torch and transformers already."""
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["nearmt.memory", "nearmt.translator"])
+
+
+def started(function: Callable[..., Any], *arguments: Any, **options: Any) -> BaseProcess:
+    """A process that runs a function of a test module; the caller ends it."""
+    process = _CONTEXT.Process(target=function, args=arguments, kwargs=options, daemon=True)
+    process.start()
+    return process
+
+
+def result_of(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of a test module returns in a child; the child may not end by a signal or an error."""
+    receiver, sender = _CONTEXT.Pipe(duplex=False)
+    process = started(_send, sender, function, *arguments)
+    sender.close()
+    try:
+        found = receiver.recv()
+    except EOFError:
+        found = None
+    process.join()
+    assert process.exitcode == 0, f"the child ended with {process.exitcode}"
+    return found
+
+
+def _send(sender: Connection, function: Callable[..., Any], *arguments: Any) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    sender.send(function(*arguments))
