@@ -54,7 +54,7 @@ def running(settings: ServerSettings) -> Iterator[Running]:
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    with httpx.Client(base_url=url, timeout=30, trust_env=False) as http:
+    with httpx.Client(base_url=url, timeout=120, trust_env=False) as http:
         try:
             yield Running(url, server.context, http)
         finally:
