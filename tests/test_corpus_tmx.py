@@ -89,6 +89,13 @@ def test_ids_origins_and_dates(tmp_path: Path) -> None:
     ]
 
 
+def test_how_trados_calls_the_kind_of_a_unit_is_no_origin(tmp_path: Path) -> None:
+    both = (variant("de", "Hund"), variant("en", "dog"))
+    props = '<prop type="x-Origin">TM</prop>', '<prop type="x-origin">client-a</prop>'
+    path = write(tmp_path / "m.tmx", tmx(*(unit(*both, props=prop) for prop in props)))
+    assert [pair.origin for pair in read_all(path)[0]] == ["m.tmx", "client-a"]
+
+
 def test_drops_are_counted_by_reason(tmp_path: Path) -> None:
     path = write(
         tmp_path / "m.tmx",

@@ -31,7 +31,7 @@ def targets(store: Store, source: str = SOURCE) -> set[tuple[str, str | None]]:
 def test_a_pair_without_a_unit_id_replaces_the_older_one(store, toy_model):
     store.add([pair(OLD)])
     added = store.add([pair(NEW)])
-    assert (added.added, added.replaced, added.competing) == (0, 1, {})
+    assert (added.added, added.replaced, added.competing) == (0, 1, 0)
     assert targets(store) == {(NEW, "client")}
     shown = {
         neighbor.segment.target
@@ -64,7 +64,7 @@ def test_a_pair_with_a_unit_id_of_its_own_leaves_other_units_alone(store):
 def test_another_origin_stays_and_is_named(store):
     store.add([pair(OLD)])
     added = store.add([pair(NEW, origin="website")])
-    assert (added.added, added.replaced, added.competing) == (1, 0, {"client": 1})
+    assert (added.added, added.replaced, added.competing, added.competing_origins) == (1, 0, 1, ("client",))
     assert targets(store) == {(OLD, "client"), (NEW, "website")}
 
 
@@ -84,6 +84,13 @@ def test_pairs_of_one_call_never_replace_each_other(store):
     changed = store.add([pair(OTHER), pair(OLD)])
     assert (changed.replaced, changed.unchanged) == (1, 1)
     assert targets(store) == {(OTHER, "client"), (OLD, "client")}
+
+
+def test_one_of_two_stored_targets_can_be_chosen(store):
+    store.add([pair(OLD), pair(NEW), pair(OTHER, unit="u1")])
+    assert store.add([pair(NEW)]).replaced == 1
+    assert targets(store) == {(NEW, "client")}
+    assert store.add([pair(NEW)]).unchanged == 1
 
 
 def test_several_calls_can_be_one_batch(store):
@@ -161,5 +168,5 @@ def test_the_command_says_what_it_did(store_copy, client, tmp_path):
     assert add(OTHER, "--keep-both")[0] == "1 new\n"
     out, error = add("a third sheet .", "--origin", "client b")
     assert out == "1 new\n"
-    assert "also stored with another translation from fix.tsv" in error
+    assert "One of the added sources also has another translation, from fix.tsv. All of them are used." in error
     assert "--origin fix.tsv" in error

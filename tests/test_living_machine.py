@@ -45,13 +45,13 @@ class Plain:
             same = [u for u in self.units if (u.source, u.origin) == (pair.source, pair.origin)]
             if pair.unit_id is not None:
                 replaced = [u for u in same if u.unit_id == pair.unit_id]
-            elif any(u.target == pair.target for u in same):
-                continue
             else:
                 together = {(p.target, p.origin) for p in given if p.source == pair.source}
                 replaced = [u for u in same if (u.target, u.origin) not in together]
-            if pair not in self.units:
-                self.units = [*(u for u in self.units if u not in replaced), pair]
+            is_there = pair in self.units or (pair.unit_id is None and any(u.target == pair.target for u in same))
+            if is_there and pair.unit_id is not None:
+                continue
+            self.units = [*(u for u in self.units if u not in replaced), *([] if is_there else [pair])]
 
     def nearest(self, query: np.ndarray, k: int, wanted: Filter | None = None) -> list[tuple[float, int]]:
         """Distance and token of the nearest entries, each pair counted once."""

@@ -16,11 +16,12 @@ from damage import check_states, content_names, flip, harm, make_store, pair, pa
 from nearmt import repairing
 from nearmt.adaptation import AdaptationSettings
 from nearmt.cli.app import app
+from nearmt.cli.soundness import _say_lost
 from nearmt.errors import ModelError, StoreError, StoreMismatchError
 from nearmt.memory import Store, build
 from nearmt.repairing import Repaired
 from nearmt.repairing import repair_with as repair
-from nearmt.store import Keeper, Snapshot, verify
+from nearmt.store import Keeper, Lost, Snapshot, verify
 from nearmt.translator import Translator
 from torture_store import ADAPTATION, BUILD, content_of, settle, write_memory
 
@@ -58,7 +59,7 @@ def test_sentences_without_states_are_kept_and_get_them_later(made, harmed, toy_
     before = content_of(Snapshot.open(made))
     code, told, errors = nearmt("verify", harmed, "--repair")
     assert code == 2
-    assert "122 sentences kept, 0 lost" in told
+    assert "122 sentences kept; none lost" in told
     assert "61 sentences wait for their states" in errors
     assert "the store's model is gone" in errors
     snapshot = Snapshot.open(harmed)
@@ -143,12 +144,19 @@ def test_a_model_that_is_given_must_be_the_stores(harmed, client, tmp_path):
     assert Store(harmed).repair(model=client.model, offline=True).is_whole
 
 
+def test_no_control_character_of_a_damaged_text_reaches_the_terminal(monkeypatch):
+    told = []
+    monkeypatch.setattr("nearmt.cli.soundness.say", told.append)
+    _say_lost([Lost("die\x00 \x1b[31mzelle", None, "client")], 1)
+    assert told == ["  lost: client: die\ufffd \ufffd[31mzelle"]
+
+
 def test_what_was_lost_is_told(made, harmed):
     texts = harmed / "data-000001" / "texts.jsonl"
     texts.write_bytes(texts.read_bytes().replace(b"the fresh cell", b"the fresh bell"))
     code, told, errors = nearmt("verify", harmed, "--repair")
     assert code == 2
-    assert "121 sentences kept, 1 lost; states of 0 computed anew" in told
+    assert "121 sentences kept; 1 lost" in told
     assert "lost: client n1: die neue zelle ." in errors
     (kept,) = Store(harmed).info()["set_aside"]
     assert f"The damaged files are kept in {kept['folder']}" in errors

@@ -30,6 +30,7 @@ class Competition:
 
     replaced: tuple[int, ...] = ()  # of the same origin
     origins: tuple[str | None, ...] = ()  # of those that have another origin and stay
+    is_stored: bool = False  # whether the pair itself is there from its origin
 
 
 class UnitsBySource:
@@ -50,19 +51,19 @@ class UnitsBySource:
     def remove(self, number: int) -> None:
         self._removed.add(number)
 
-    def competition(self, pair: SentencePair, batch: Batch) -> Competition | None:
-        """What is stored with the source of a pair and another target; None if the pair itself has its origin."""
+    def competition(self, pair: SentencePair, batch: Batch) -> Competition:
+        """What is stored with the source of a pair and another target."""
         code, origin, source = pair_hash(pair), name_hash(pair.origin), text_hash(pair.source)
-        replaced, others = [], []
+        replaced, others, is_stored = [], [], False
         for number, stored_pair, stored_origin in self._with_source(source):
             if stored_origin != origin:
                 if stored_pair != code:
                     others.append(self._origin(source, number))
             elif stored_pair == code:
-                return None
+                is_stored = True
             elif not batch.has(stored_pair, stored_origin):
                 replaced.append(number)
-        return Competition(tuple(replaced), tuple(dict.fromkeys(others)))
+        return Competition(tuple(replaced), tuple(dict.fromkeys(others)), is_stored)
 
     def _with_source(self, source: int) -> Iterable[tuple[int, int, int]]:
         """Number, hash of the pair and hash of the origin of each unit with this source."""

@@ -38,7 +38,8 @@ class Added:
     unchanged: int  # the pair was there under this unit
     too_long: int
     dropped: dict[str, int] = field(default_factory=dict)  # what was left out when the pairs were read, by reason
-    competing: dict[str, int] = field(default_factory=dict)  # origin → new pairs whose source has another target there
+    competing: int = 0  # added pairs whose source has another target from another origin
+    competing_origins: tuple[str, ...] = ()  # these origins, the most frequent first
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -95,7 +96,8 @@ class Editor:
             tally["duplicate"],
             tally["unchanged"],
             tally["too long"],
-            competing=dict(competing),
+            competing=tally["competing"],
+            competing_origins=tuple(origin for origin, _ in competing.most_common()),
         )
 
     def _commit(self, intake: Intake, chunk: list[SentencePair], batch: Batch) -> Pending:

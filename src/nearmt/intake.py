@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -161,18 +161,16 @@ class Intake:
     ) -> str:
         code, identity = pair_hash(pair), identity_hash(pair)
         sentence, old_unit = known.sentences.find(code), known.unit_with(identity)
-        if old_unit is not None and known.sentence_of(old_unit) == sentence:
-            return "unchanged"
         met = _competition(pair, known, batch)
-        if met is None and sentence is not None:
-            return "unchanged"
+        is_there = old_unit is not None and known.sentence_of(old_unit) == sentence
+        if is_there or (met.is_stored and sentence is not None):
+            _remove(met.replaced, known, pending)
+            return "replaced" if met.replaced else "unchanged"
         if sentence is None and not self._fits(source, target):
             return "too long"
-        met = met or Competition()
-        replaced = list(met.replaced) if old_unit is None else [old_unit]
-        for number in replaced:
-            known.remove_unit(number)
-        pending.removed_units += replaced
+        replaced = met.replaced if old_unit is None else (old_unit,)
+        _remove(replaced, known, pending)
+        pending.tally["competing"] += bool(met.origins)
         pending.competing.update(origin or "" for origin in met.origins)
         is_new, has_waited = sentence is None, False
         if sentence is None:
@@ -233,8 +231,14 @@ class Intake:
         return append_segment(folder, manifest, data)
 
 
-def _competition(pair: SentencePair, known: Known, batch: Batch | None) -> Competition | None:
-    """What a pair without a unit id meets; None if the pair is stored from the same origin under some unit id."""
+def _remove(units: Sequence[int], known: Known, pending: Pending) -> None:
+    for number in units:
+        known.remove_unit(number)
+    pending.removed_units += units
+
+
+def _competition(pair: SentencePair, known: Known, batch: Batch | None) -> Competition:
+    """What a pair without a unit id meets."""
     if batch is None or batch.keep_both or pair.unit_id is not None or known.by_source is None:
         return Competition()
     return known.by_source.competition(pair, batch)

@@ -1,6 +1,7 @@
 """Commands that change a store: add, remove, compact, index; and export."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -84,27 +85,28 @@ def add(
     told = {
         "new": added.added,
         "corrected": added.replaced,
-        "known, with a new origin": added.duplicates,
+        "stored before": added.duplicates,
         "unchanged": added.unchanged,
         "too long": added.too_long,
         **added.dropped,
     }
     print(", ".join(f"{count:,} {what}" for what, count in told.items() if count))
     if added.competing:
-        _say_competing(added.competing)
+        _say_competing(added.competing, added.competing_origins)
     _say_due(opened.info()["health"], store)
 
 
-def _say_competing(competing: dict[str, int]) -> None:
-    """New pairs whose source has another translation from another origin."""
-    origin = max(competing, key=lambda name: competing[name])
-    count = sum(competing.values())
-    told = f"{count:,} of these sources are" if count > 1 else "The source of one is"
-    say(
-        f"{told} also stored with another translation from {origin or 'no origin'}"
-        f"{f' and {len(competing) - 1} more origins' if len(competing) > 1 else ''}. Both are used."
-        + (f" To replace the old one, add the pair with --origin {shlex.quote(origin)}." if origin else "")
+def _say_competing(count: int, origins: Sequence[str]) -> None:
+    """Added pairs whose source has another translation from another origin."""
+    first, others = origins[0], len(origins) - 1
+    more = f" and {others} more {'origins' if others > 1 else 'origin'}" if others else ""
+    what = (
+        f"{count:,} of the added sources also have other translations"
+        if count > 1
+        else ("One of the added sources also has another translation")
     )
+    advice = f" Add the file with --origin {shlex.quote(first)} to replace those from there." if first else ""
+    say(f"{what}, from {first or 'no origin'}{more}. All of them are used.{advice}")
 
 
 def remove(

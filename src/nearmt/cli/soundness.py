@@ -37,9 +37,10 @@ def print_repaired(done: "Repaired", store: Path) -> None:
     if not done.problems and not done.recomputed_sentences and not done.waiting_sentences:
         print(f"{store} is sound: there was nothing to repair")
         return
+    computed = f", {done.recomputed_sentences:,} of them computed again with the model"
     print(
-        f"{done.kept_sentences:,} sentences kept, {done.lost_sentences:,} lost; states of "
-        f"{done.recomputed_sentences:,} computed anew"
+        f"{done.kept_sentences:,} sentences kept{computed if done.recomputed_sentences else ''}; "
+        f"{done.lost_sentences or 'none'} lost"
     )
     if done.waiting_sentences:
         say(waiting_text(done.waiting_sentences, store) + (f" ({done.no_model})" if done.no_model else ""))
@@ -79,7 +80,12 @@ def set_aside_text(kept: "SetAside") -> str:
 def _say_lost(lost: "Sequence[Lost]", total: int) -> None:
     for one in lost:
         named = " ".join(part for part in (one.origin, one.unit_id) if part) or "of no known origin"
-        source = f": {one.source[:_SHOWN_CHARACTERS]}" if one.source else ""
+        source = f": {_printable(one.source)}" if one.source else ""
         say(f"  lost: {named}{source}")
     if total > len(lost):
         say(f"  and {total - len(lost):,} more")
+
+
+def _printable(text: str) -> str:
+    """The beginning of a text that may be damaged: no control character reaches the terminal."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in text[:_SHOWN_CHARACTERS])

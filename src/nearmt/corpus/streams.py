@@ -36,7 +36,7 @@ def display_name(path: str | Path) -> str:
 
 def origin_name(path: str | Path) -> str:
     """How sentence pairs call the file when their format states nothing finer."""
-    return "stdin" if str(path) == STDIN else Path(path).name
+    return "stdin" if str(path) == STDIN else Path(path).name.removesuffix(".gz")
 
 
 def check_readable(path: str | Path) -> None:

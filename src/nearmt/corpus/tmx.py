@@ -77,6 +77,8 @@ def _props(*elements: etree._Element) -> dict[str, str]:
     props: dict[str, str] = {}
     for element in elements:
         for prop in children(element, "prop"):
+            if prop.get("type") == "x-Origin":  # Trados's word for the kind of a unit: TM, Alignment …
+                continue
             kind = (prop.get("type") or "").lower().partition(":")[0].removeprefix("x-")
             props.setdefault(kind, (prop.text or "").strip())
     return props

@@ -188,9 +188,8 @@ class AddedReply(Reply):
     unchanged: int = Field(description="there already under this unit")
     too_long: int = Field(description="left out because the model does not take so long a sentence")
     dropped: dict[str, int] = Field(description="left out for other reasons")
-    competing: dict[str, int] = Field(
-        description="new pairs whose source has another target from another origin, by that origin"
-    )
+    competing: int = Field(description="added pairs whose source has another target from another origin")
+    competing_origins: list[str] = Field(description="these origins, the most frequent first")
 
 
 class RemovedUnit(Reply):

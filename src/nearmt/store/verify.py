@@ -74,11 +74,12 @@ def verify(folder: Path, on_segment: Callable[[int], None] = lambda number: None
         problems = describe_problems(inspect(folder, manifest, on_segment))
     if problem is not None:
         problems = [problem, *problems]
-    waiting = 0 if problems else int(Snapshot.open(folder).waiting_sentences.sum())
+    snapshot = Snapshot.open(folder) if not problems else None
+    waiting = int(snapshot.waiting_sentences.sum()) if snapshot is not None else 0
     return Report(
         manifest.extent.segments,
         manifest.num_entries,
-        manifest.num_sentences,
+        int(snapshot.live_sentences.sum()) if snapshot is not None else manifest.num_sentences,
         tuple(problems),
         waiting,
         tuple(set_aside_before(folder, manifest)),
