@@ -100,3 +100,20 @@ def store_copy(client: Client, tmp_path: Path) -> Path:
     shutil.copytree(client.store, tmp_path / "copy.store")
     assert Store(tmp_path / "copy.store").verify().is_sound
     return tmp_path / "copy.store"
+
+
+@pytest.fixture(scope="session")
+def made(shared_folder: Path, toy_model: Seq2Seq) -> Path:
+    """A store of many commits, with corrections and removals."""
+    from damage import make_store
+
+    def make(at: Path) -> None:
+        make_store(at, toy_model)
+
+    return _made_once(shared_folder / "made", make) / "a.store"
+
+
+@pytest.fixture
+def harmed(made: Path, tmp_path: Path) -> Path:
+    """A copy of it to damage."""
+    return Path(shutil.copytree(made, tmp_path / "harmed.store"))

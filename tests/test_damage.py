@@ -1,13 +1,12 @@
 """A byte flipped, a file cut short or gone: it is named, and repair keeps all that can be read or computed anew."""
 
 import json
-import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from damage import COLUMNS, HARMS, STATES, check_states, harm, make_store, pair, path_of, states_of
+from damage import COLUMNS, HARMS, STATES, check_states, harm, pair, path_of, states_of
 from nearmt.errors import StoreDamagedError, StoreError
 from nearmt.memory import Store
 from nearmt.repairing import Repaired
@@ -19,16 +18,6 @@ from torture_store import check_search, content_of, refusal, settle
 
 SOURCE = "heute öffnet die tabelle die große zelle ."
 VANILLA = {"method": "vanilla", "k": 4, "temperature": 1.0, "knn_share": 0.5}
-
-
-@pytest.fixture(scope="module")
-def made(toy_model, tmp_path_factory) -> Path:
-    return make_store(tmp_path_factory.mktemp("made"), toy_model)
-
-
-@pytest.fixture
-def harmed(made, tmp_path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "harmed.store"))
 
 
 def check_reading(folder: Path, toy_model) -> None:

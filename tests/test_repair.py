@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from damage import check_states, content_names, flip, harm, make_store, pair, path_of
+from damage import check_states, content_names, flip, harm, pair, path_of
 from nearmt import repairing
 from nearmt.adaptation import AdaptationSettings
 from nearmt.cli.app import app
@@ -27,16 +27,6 @@ from torture_store import ADAPTATION, BUILD, content_of, settle, write_memory
 
 SOURCE = "heute öffnet die tabelle die große zelle ."
 VANILLA = {"method": "vanilla", "k": 4, "temperature": 1.0, "knn_share": 0.5}
-
-
-@pytest.fixture(scope="module")
-def made(toy_model, tmp_path_factory) -> Path:
-    return make_store(tmp_path_factory.mktemp("made"), toy_model)
-
-
-@pytest.fixture
-def harmed(made, tmp_path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "harmed.store"))
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ class Repaired:
 
     problems: tuple[str, ...]
     kept_sentences: int  # all that the store holds now
-    recomputed_sentences: int = 0  # whose states the model computed anew
+    recomputed_sentences: int = 0  # whose states the model computed again
     waiting_sentences: int = 0  # kept, but left out of search until their states are computed
     unchecked_sentences: int = 0  # kept as they are: the checksums of their states are lost
     unchecked_texts: int = 0  # kept as they stand in a damaged file: the hashes of the texts are lost
@@ -80,7 +80,7 @@ def repair(
 ) -> Repaired:
     """Repair the store in a folder, be it too damaged to be opened.
 
-    The model is loaded only if states have to be computed anew. If none is given and the store's own cannot be had, the
+    The model is loaded only if states have to be computed again. If none is given and the store's own cannot be had, the
     sentences that need one stay in the store and are left out of search until a later repair.
     """
 

@@ -19,7 +19,7 @@ def print_report(report: "Report", store: Path) -> None:
         say(f"nearmt: {store}: {problem}")
     if report.problems:
         say(
-            f"nearmt verify {store} --repair keeps all that can be read, computes lost states anew with the model, "
+            f"nearmt verify {store} --repair keeps all that can be read, computes lost states again with the model, "
             "and deletes nothing"
         )
     elif report.waiting_sentences:
