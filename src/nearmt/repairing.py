@@ -80,8 +80,8 @@ def repair(
 ) -> Repaired:
     """Repair the store in a folder, be it too damaged to be opened.
 
-    The model is loaded only if states have to be computed again. If none is given and the store's own cannot be had, the
-    sentences that need one stay in the store and are left out of search until a later repair.
+    The model is loaded only if states have to be computed again. If none is given and the store's own cannot be loaded,
+    the sentences that need one stay in the store and are left out of search until a later repair.
     """
 
     def load(manifest: Manifest) -> Seq2Seq:
