@@ -8,8 +8,6 @@
                                                         int8 and an index against float32 and exact search, in BLEU
     python benchmarks/core.py batches STORE MODEL PAIRS.tsv [N]
                                                         how many texts are the same in batches of 32 and one by one
-    python benchmarks/core.py gate STORE MODEL PAIRS.tsv [THRESHOLD,…]
-                                                        rows left out and BLEU with the store's gate, by threshold
     python benchmarks/core.py tmx                       reading a TMX of 1 GB
 
 Each prints one JSON object.
@@ -236,29 +234,6 @@ def measure_batches(store: str, model_name: str, path: str, num_pairs: str = "50
     return {"sentences": len(pairs), "same_texts": found}
 
 
-def measure_gate(store: str, model_name: str, path: str, thresholds: str = "-0.2,0,0.2,0.4") -> dict[str, object]:
-    """The store's gate as strict as it is told to be, and no gate."""
-    from nearmt.devset import load_pairs
-    from nearmt.scores import bleu
-    from nearmt.translator import Translator
-
-    found: dict[str, object] = {}
-    for gate in ("off", *thresholds.split(",")):
-        translator, counts = Translator(store, model=model_name, gate=gate), [0, 0]
-
-        def count(asked: int, rows: int, counts: list[int] = counts) -> None:
-            counts[0] += asked
-            counts[1] += rows
-
-        pairs = load_pairs(Path(path), translator.snapshot.manifest.languages).pairs
-        decoder = translator.decoder(translator.method)
-        sources = translator.model.tokenize_sources([pair.source for pair in pairs])
-        texts = decoder.texts(decoder.decode(sources, on_asked=count))
-        score = bleu(texts, [pair.target for pair in pairs])
-        found[gate] = {"left_out": round(1 - counts[0] / counts[1], 3), "bleu": round(score, 2)}
-    return {"sentences": len(pairs), "thresholds": found}
-
-
 def measure_tmx(size: int = 10**9) -> dict[str, float]:
     from nearmt.corpus import DropCounts, read_pairs
 
@@ -289,7 +264,7 @@ def measure_tmx(size: int = 10**9) -> dict[str, float]:
 
 def main() -> None:
     commands = {"metak": measure_metak, "build": measure_build, "memory": measure_memory, "ray": measure_ray,
-                "exact": measure_exact, "batches": measure_batches, "gate": measure_gate, "tmx": measure_tmx,
+                "exact": measure_exact, "batches": measure_batches, "tmx": measure_tmx,
                 "watched": build_watched}  # fmt: skip
     if len(sys.argv) < 2 or sys.argv[1] not in commands:
         sys.exit(__doc__)

@@ -15,14 +15,14 @@ SOURCE = Path(nearmt.__file__).parent
 ORDER = [
     "errors", "markup", "progress", "outputs", "greatest", "neighbors", "corpus", "store", "mixture", "guard", "metak",
     "relatives", "seq2seq", "beam", "index", "retriever", "scores", "recall", "indexing", "compatibility",
-    "harvest", "corrections", "intake", "builder", "cluster", "health", "housekeeping", "editing", "gate",
-    "methods", "decoder", "evidence", "devset", "gating", "adaptation", "translator", "repairing", "evaluation",
+    "harvest", "corrections", "intake", "builder", "cluster", "health", "housekeeping", "editing",
+    "methods", "decoder", "evidence", "devset", "adaptation", "translator", "repairing", "evaluation",
     "memory", "documents", "report", "demo", "paper", "bench", "server", "cli", "__main__",
 ]  # fmt: skip
 ONLY_THERE = {"transformers": {"seq2seq"}, "faiss": {"index", "cli"}, "pymilvus": {"index"},
               "lxml": {"corpus"}, "polib": {"corpus"},
               "typer": {"cli"}, "rich": {"cli"}, "sacrebleu": {"scores"}, "onnx": {"seq2seq"},
-              "onnxruntime": {"seq2seq"}, "safetensors": {"metak", "relatives", "gate"},
+              "onnxruntime": {"seq2seq"}, "safetensors": {"metak", "relatives"},
               "fastapi": {"server"}, "starlette": {"server"}, "uvicorn": {"server"}, "h11": {"server"},
               "matplotlib": {"report"}, "pydantic": {"server"}, "pydantic_settings": {"server"}, "limits": {"server"},
               "prometheus_client": {"server"}, "py3langid": {"server"},

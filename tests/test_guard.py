@@ -10,7 +10,6 @@ from conftest import QUICK
 from nearmt.decoder import Decoder
 from nearmt.devset import collect_cache, dev_from_pairs, load_pairs
 from nearmt.evidence import explain_tokens
-from nearmt.gate import Gate
 from nearmt.guard import STAGES, Guard, Trails, stages
 from nearmt.memory import Store
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, fit_guard, train_metak
@@ -187,15 +186,13 @@ def test_training_decoding_and_evidence_see_the_same_trails(client, toy_model):
         torch.testing.assert_close(Trail(both.mean[rows], both.length[rows]), alone.trails(3.0))
 
 
-@pytest.mark.parametrize("threshold", [None, -1e9])
-def test_what_is_decoded_is_what_evidence_says(client, toy_model, threshold):
+def test_what_is_decoded_is_what_evidence_says(client, toy_model):
     """The score of a translation is the sum of the probabilities that evidence finds for its tokens."""
-    gate = None if threshold is None else Gate(toy_model.width, threshold=threshold).eval()
     translator = Translator(client.store, model=toy_model)
     network = translator.method
     sources = toy_model.tokenize_sources([source for source, _ in client.test_pairs[:6]])
     network.guard = even_guard(-1.0, 0.0, 16.0)  # every sentence counts as far
-    decoder = Decoder(toy_model, translator.retriever, network, translator.decoding, gate)
+    decoder = Decoder(toy_model, translator.retriever, network, translator.decoding)
     found_with_guard, with_guard = decoder.decode(sources), []
     for source, found in zip(sources, found_with_guard, strict=True):
         tokens = explain_tokens(decoder, source, found[0].token_ids)

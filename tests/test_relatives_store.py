@@ -85,23 +85,6 @@ def test_without_a_name_it_is_the_network_that_made_held_out_sentences_likeliest
     assert paper["method"] == "adaptive"
 
 
-def test_the_gate_is_that_of_the_best_network(trained, toy_model, client, tmp_path, monkeypatch):
-    shutil.copytree(trained, tmp_path / "copy.store")
-    easily_best = replace(QUICK, methods=("adaptive", "robust"), gate=True, training=replace(QUICK.training, steps=1))
-    real = nearmt.adaptation.train_relative
-
-    def likely(*args, **kwargs):
-        return replace(real(*args, **kwargs), loss=0.0)
-
-    monkeypatch.setattr(nearmt.adaptation, "train_relative", likely)
-    settings = replace(easily_best, guard=False)
-    described = Store(tmp_path / "copy.store").train(client.dev, model=toy_model, settings=settings)
-    assert described["method"] == described["gate"]["method"] == "robust"
-    assert Translator(tmp_path / "copy.store", model=toy_model, gate="auto").gate is not None
-    with pytest.raises(SettingError, match="the gate goes with the method robust"):
-        Translator(tmp_path / "copy.store", model=toy_model, gate="auto", method="adaptive")
-
-
 def test_all_methods_stand_in_one_table(trained, toy_model, client):
     translator = Translator(trained, model=toy_model, method="base")
     pairs = [nearmt.SentencePair(*pair) for pair in client.test_pairs[:10]]
@@ -194,4 +177,3 @@ def test_training_and_decoding_see_the_same(trained, toy_model, client):
         torch.testing.assert_close(getattr(decoding, part), getattr(training, part), atol=0.01, rtol=0.01)
     distances = (decoding.keys - states[:, None]).square().sum(2)
     torch.testing.assert_close(distances, cached.neighbors.squared_distances, atol=0.01, rtol=0.05)
-    assert torch.equal(cached.top_probability, cached.top_probabilities[:, 0])

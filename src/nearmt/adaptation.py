@@ -17,8 +17,6 @@ import torch
 from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.devset import DevSet, collect_cache
 from nearmt.errors import SettingError, StoreError
-from nearmt.gate import Gate
-from nearmt.gating import GateChooser, train_gate
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, fit_guard, rank_vanilla, temperatures, train_metak
 from nearmt.metak.training import TrainedMetaK
 from nearmt.metak.tuning import vanilla_loss
@@ -36,8 +34,8 @@ _DECODED = 5
 PAPER_VANILLA = {10.0: Vanilla(8, 10.0, 0.7), 100.0: Vanilla(16, 100.0, 0.8)}
 _RECALL_QUERIES = 256
 _PATIENCE = 60.0  # seconds to wait for another writer
-_PREFIXES = {"adaptive": "metak", "gate": "gate", **{name: name for name in RELATIVES}}  # of the networks' files
-Network = MetaK | Relative | Gate
+_PREFIXES = {"adaptive": "metak", **{name: name for name in RELATIVES}}  # of the networks' files
+Network = MetaK | Relative
 Trained = TypeVar("Trained", TrainedMetaK, TrainedRelative)
 
 
@@ -55,7 +53,6 @@ class AdaptationSettings:
     seed: int = 1
     methods: tuple[str, ...] = USUALLY_TRAINED  # adaptive always is
     guard: bool = True  # whether the model has more say in sentences far from the memory; never with `paper`
-    gate: bool = False  # whether to learn where Meta-k need not be asked
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.methods if name not in TRAINED]
@@ -109,23 +106,11 @@ class Adapter:
             self.retriever, cache.states[queries].float(), without, self.settings.max_k, network.temperature
         )
         uniform = Uniform(network.max_k, network.temperature)
-        methods: dict[str, MetaK | Relative] = {"adaptive": network, **{n: r.network for n, r in relatives.items()}}
-        networks: dict[str, Network] = {**methods}
+        networks: dict[str, Network] = {"adaptive": network, **{n: r.network for n, r in relatives.items()}}
         losses = {"adaptive": adaptive.loss, **{name: r.loss for name, r in relatives.items()}}
         best = "adaptive" if self.settings.paper else min(losses, key=losses.__getitem__)
-        gate_description = None
-        if self.settings.gate:
-            method = methods[best]
-            self._decoded, self._total = 0, len(judge)
-            trial = adaptive if method is network else self.run_trials(dev, judge, [(method, losses[best])])[0]
-            training = self._training_settings()
-            gate = train_gate(train_part, select_part, self.retriever.snapshot, method, training)
-            chooser = GateChooser(self.model, self.retriever, method, self.settings.decoding, self.progress)
-            networks["gate"], gate_description = chooser.choose(gate, dev, judge, cache, trial.bleu, training)
-            gate_description["method"] = best
         return networks, {
             "method": best,
-            "gate": gate_description,
             "metak": network.settings,
             "relatives": {name: {**r.network.settings, "steps": r.steps} for name, r in relatives.items()},
             "vanilla": _vanilla_dict(vanilla.method),

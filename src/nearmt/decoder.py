@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from nearmt.beam import BeamSettings, Hypothesis, Shifted, beam_search
 from nearmt.errors import SettingError
-from nearmt.gate import Gate, LastAsked
 from nearmt.guard import Guard, Trails
 from nearmt.mixture import Method, put_votes
 from nearmt.neighbors import Neighbors, Retrieved, Trail
@@ -31,13 +29,6 @@ class DecodingSettings:
             raise SettingError(f"the batch size must be at least 1, not {self.batch_size}")
 
 
-class Asked(NamedTuple):
-    """The rows of a step that the memory is asked for, and what is known of them."""
-
-    rows: torch.Tensor  # (n,) by number
-    top_probabilities: torch.Tensor  # (n, 8)
-
-
 class Decoder:
     """Translates token ids. With no method it is the plain model."""
 
@@ -47,12 +38,10 @@ class Decoder:
         retriever: AnyRetriever | None = None,
         method: Method | None = None,
         settings: DecodingSettings | None = None,
-        gate: Gate | None = None,
     ) -> None:
         if (method is None) != (retriever is None):
             raise SettingError("a method needs a retriever, and a retriever a method")
         self.model, self.retriever, self.method = model, retriever, method
-        self.gate = gate if method is not None else None
         self.settings = settings or DecodingSettings()
 
     @property
@@ -71,19 +60,17 @@ class Decoder:
         sources: Sequence[Sequence[int]],
         excluded: Sequence[np.ndarray | None] | None = None,
         on_done: Callable[[int], None] = lambda sentences: None,
-        on_asked: Callable[[int, int], None] = lambda asked, rows: None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each source, best first; order kept, batches of like length inside.
 
-        `excluded` names, for each source, stored sentences that must not help it. `on_asked` hears at every step for
-        how many of the rows the memory was searched.
+        `excluded` names, for each source, stored sentences that must not be retrieved for it.
         """
         results: list[list[Hypothesis]] = [[] for _ in sources]
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         for start in range(0, len(order), self.settings.batch_size):
             rows = order[start : start + self.settings.batch_size]
             without = [excluded[i] for i in rows] if excluded is not None else None
-            found = self._decode_batch([sources[i] for i in rows], without, on_asked)
+            found = self._decode_batch([sources[i] for i in rows], without)
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
             on_done(min(start + self.settings.batch_size, len(order)))
@@ -93,10 +80,9 @@ class Decoder:
         self,
         sources: Sequence[Sequence[int]],
         excluded: Sequence[np.ndarray | None] | None,
-        on_asked: Callable[[int, int], None],
     ) -> list[list[Hypothesis]]:
         session, rules = self.model.start_decoding(sources), self.model.rules
-        last_asked, trails = LastAsked(), Trails(self.trail_scale)
+        trails = Trails(self.trail_scale)
 
         def step(
             token_ids: torch.Tensor,
@@ -109,13 +95,10 @@ class Decoder:
             # Written over the logits: with a large vocabulary, fresh memory costs more than the sums themselves.
             log_probs, shift = torch.log_softmax(output.logits, dim=1, out=output.logits), None
             trails.follow(parents.cpu())
-            if self.gate is not None:
-                last_asked.follow(parents.cpu())
             if self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
                 without = [excluded[i] for i in sentences.tolist()] if excluded is not None else None
-                asked = self._worth_asking(output.states, log_probs, last_asked, trails)
-                on_asked(len(log_probs) if asked is None else len(asked.rows), len(log_probs))
-                log_probs, shift = self._mixed(log_probs, output.states, without, asked, last_asked, trails)
+                neighbors = self.search(output.states, without)
+                log_probs, shift = self.mixed(log_probs, output.states, neighbors, trails.note(neighbors))
             if shift is not None and rules.looks_at_values(is_last):
                 log_probs, shift = log_probs.add_(shift.unsqueeze(1)), None
             return Shifted(rules.apply(prefixes, log_probs, is_last), shift)
@@ -129,62 +112,21 @@ class Decoder:
             device=self.model.device,
         )
 
-    def _worth_asking(
-        self, states: torch.Tensor, log_probs: torch.Tensor, last_asked: LastAsked, trails: Trails
-    ) -> Asked | None:
-        """The rows to search for; None is all of them. The others' trails are told what is foretold."""
-        if self.gate is None:
-            return None
-        glance = last_asked.glance(states, log_probs)
-        foretold = self.gate.foretell(glance)
-        left_out = (~foretold.is_worth_it).nonzero().flatten()
-        trails.add(foretold.squared_distances[left_out], torch.ones(len(left_out), dtype=torch.bool), left_out)
-        rows = foretold.is_worth_it.nonzero().flatten()
-        return Asked(rows, glance.top_probabilities[rows])
-
-    def _mixed(
-        self,
-        log_probs: torch.Tensor,
-        states: torch.Tensor,
-        excluded: Sequence[np.ndarray | None] | None,
-        asked: Asked | None,
-        last_asked: LastAsked,
-        trails: Trails,
-    ) -> Shifted:
-        """With the votes of the memory where it is asked; `log_probs` is overwritten."""
-        if asked is None:
-            neighbors = self._search(states, excluded)
-            return self._weighed(log_probs, states, neighbors, trails.note(neighbors))
-        if not len(asked.rows):
-            return Shifted(log_probs)
-        without = [excluded[i] for i in asked.rows.tolist()] if excluded is not None else None
-        states = states[asked.rows.to(states.device)]
-        neighbors = self._search(states, without)
-        last_asked.note(asked.rows, neighbors.squared_distances[:, 0])
-        return self._weighed(log_probs, states, neighbors, trails.note(neighbors, asked.rows), asked)
-
-    def _search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
+    def search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
+        """The neighbours of each row; `excluded` names stored sentences that must not be retrieved for it."""
         assert self.method is not None
         assert self.retriever is not None
         return self.retriever.search(states, self.method.max_k, excluded)
 
-    def _weighed(
-        self,
-        log_probs: torch.Tensor,
-        states: torch.Tensor,
-        neighbors: Neighbors,
-        trails: Trail,
-        asked: Asked | None = None,
-    ) -> Shifted:
-        """Mix in the neighbours of all rows, or of those that were asked for."""
+    def mixed(self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors, trails: Trail) -> Shifted:
+        """Mix the neighbours in; `log_probs` is overwritten."""
         assert self.method is not None
         assert self.retriever is not None
-        device = log_probs.device
-        rows, top = (asked.rows.to(device), asked.top_probabilities) if asked is not None else (None, None)
-        weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever, trails, rows, top))
+        weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever, trails))
         token_ids = neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
-        # Searching and weighing are done on the processor, wherever the model is.
-        return Shifted(log_probs, put_votes(log_probs, weights.to(device), token_ids.to(device), rows))
+        # Search and weighting run on the CPU, wherever the model is.
+        device = log_probs.device
+        return Shifted(log_probs, put_votes(log_probs, weights.to(device), token_ids.to(device)))
 
     def texts(self, hypotheses: Sequence[list[Hypothesis]]) -> list[str]:
         """The best hypothesis of each sentence as plain text."""

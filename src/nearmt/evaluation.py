@@ -1,6 +1,5 @@
 """Methods compared on one test set, in one table with everything that makes it readable."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,8 +13,6 @@ from nearmt.methods import (
     TRAINED,
     MethodRequest,
     describe_method,
-    gated_of,
-    make_gate,
     make_method,
     networks_of,
 )
@@ -25,7 +22,6 @@ from nearmt.store import TextLookup
 from nearmt.translator import Translator
 
 BASELINES = ("base", "vanilla")
-GATED = "gated"  # the method of the store's gate, which does not search where the gate foretells no gain
 
 
 @dataclass(frozen=True)
@@ -56,19 +52,14 @@ def evaluate(
     if methods is None:
         networks = networks_of(translator.snapshot.manifest.adaptation)
         methods = (*BASELINES, "uniform", *(name for name in TRAINED if name in networks))
-    known = (*METHODS, GATED)
-    unknown = set(methods) - set(known)
+    unknown = set(methods) - set(METHODS)
     if unknown:
-        raise SettingError(f"unknown method {', '.join(sorted(unknown))}: choose from {', '.join(known)}")
+        raise SettingError(f"unknown method {', '.join(sorted(unknown))}: choose from {', '.join(METHODS)}")
     model, snapshot = translator.model, translator.snapshot
     if snapshot.manifest.adaptation is None and set(methods) != {"base"}:
         raise SettingError(f"{snapshot.folder} is not trained: run nearmt train {snapshot.folder}")
     retriever = translator.readers[0].retriever
-    gated = gated_of(snapshot.manifest.adaptation)
-    made = {
-        name: make_method(MethodRequest(gated if name == GATED else name), snapshot, retriever, model.engine)
-        for name in methods
-    }
+    made = {name: make_method(MethodRequest(name), snapshot, retriever, model.engine) for name in methods}
     sources = model.tokenize_sources([pair.source for pair in pairs])
     kept = [i for i in range(len(pairs)) if len(sources[i]) <= model.max_source_tokens]
     if not kept:
@@ -79,19 +70,15 @@ def evaluate(
     settings: dict[str, dict[str, Any]] = {}
     total = len(sources) * len(methods)
     for number, (name, method) in enumerate(made.items()):
-        gate = make_gate("auto", snapshot) if name == GATED else None
-        decoder = Decoder(model, translator.retriever if method else None, method, translator.decoding, gate)
-        before, asked = number * len(sources), Counter[str]()
+        decoder = Decoder(model, translator.retriever if method else None, method, translator.decoding)
+        before = number * len(sources)
         hypotheses = decoder.decode(
             sources,
             on_done=lambda done, at=before: progress("translating", at + done, total),  # type: ignore[misc]
-            on_asked=lambda rows, all_rows, to=asked: to.update(rows=rows, all=all_rows),  # type: ignore[misc]
         )
         outputs[name] = decoder.texts(hypotheses)
         changed[name] = share_not_first_choice(decoder, sources, [found[0].token_ids for found in hypotheses])
         settings[name] = describe_method(method)
-        if gate is not None:
-            settings[name] |= {"gate": gate.threshold, "asked_share": asked["rows"] / max(asked["all"], 1)}
     progress("comparing", 0, None)
     return Evaluation(
         comparison=compare(outputs, references, [name for name in BASELINES if name in methods]),

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder
-from nearmt.gate import walk_along
 from nearmt.mixture import mix
 from nearmt.neighbors import Retrieved
 from nearmt.retriever import AnyRetriever
@@ -70,11 +69,7 @@ def explain_tokens(
     sizes: list[dict[int, float]] = [{0: 1.0}] * len(target)
     if decoder.method is not None and decoder.retriever is not None:
         near = decoder.retriever.search(forced.states, decoder.method.max_k)
-        trails = None
-        if decoder.gate is not None:
-            walk = walk_along(decoder.gate, forced.states.cpu(), own, near.squared_distances[:, 0])
-            trails, near = walk.trails(near, decoder.trail_scale), near.only_at(walk.asked)
-        weights = decoder.method.weigh(Retrieved.at(forced.states, own, near, decoder.retriever, trails))
+        weights = decoder.method.weigh(Retrieved.at(forced.states, own, near, decoder.retriever))
         near = near.nearest(weights.neighbor_weights.shape[1])
         probability = mix(own.clone(), weights, near.token_ids).gather(1, gold).squeeze(1).exp()
         shares = weights.nmt_share.tolist()

@@ -90,16 +90,10 @@ class Trails:
             self._sums = torch.zeros(2, len(parents))
         self._sums = self._sums[:, parents]
 
-    def note(self, neighbors: Neighbors, rows: torch.Tensor | None = None) -> Trail:
-        """These rows, by number, or all of them were searched just now; what their trails are with it."""
-        self.add(neighbors.squared_distances[:, 0], neighbors.found[:, 0], rows)
-        total, length = self._sums if rows is None else self._sums[:, rows]
+    def note(self, neighbors: Neighbors) -> Trail:
+        """Every row was searched just now; what the trails are with it."""
+        found = neighbors.found[:, 0]
+        logs = log_distances(neighbors.squared_distances[:, 0], found, self._scale)
+        self._sums += torch.stack((logs, found.float()))
+        total, length = self._sums
         return Trail(total / length.clamp_min(1), length.long())
-
-    def add(self, squared_distances: torch.Tensor, found: torch.Tensor, rows: torch.Tensor | None = None) -> None:
-        """So far were these rows just now, or were said to be without a search."""
-        added = torch.stack((log_distances(squared_distances, found, self._scale), found.float()))
-        if rows is None:
-            self._sums += added
-        else:
-            self._sums[:, rows] += added

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nearmt.errors import SettingError, StoreMismatchError
-from nearmt.gate import Gate
 from nearmt.metak import MetaK
 from nearmt.mixture import Method, Uniform, Vanilla
 from nearmt.relatives import RELATIVES, Relative, load_relative
@@ -64,18 +63,14 @@ def best_of(learned: dict[str, Any] | None) -> str:
     return name
 
 
-def gated_of(learned: dict[str, Any] | None) -> str:
-    """The name of the method whose gains a store's gate has learned."""
-    name: str = ((learned or {}).get("gate") or {}).get("method", "adaptive")
-    return name
-
-
 def networks_of(learned: dict[str, Any] | None) -> dict[str, str]:
     """Method name → file name of what a store has learned. Stores of before there were others have one, Meta-k."""
     if learned is None:
         return {}
     named: dict[str, str] | None = learned.get("networks")
-    return dict(zip(("adaptive",), learned["files"], strict=True)) if named is None else named
+    if named is None:
+        return dict(zip(("adaptive",), learned["files"], strict=True))
+    return {name: file for name, file in named.items() if name in TRAINED}
 
 
 def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method:
@@ -99,24 +94,6 @@ def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever, engine
     path = folder / networks[name]
     check_file(path, learned["files"][networks[name]])
     return MetaK.load(path) if name == "adaptive" else load_relative(path)
-
-
-def make_gate(wanted: str | float, snapshot: Snapshot) -> Gate | None:
-    """ "off" is none, "auto" the store's own, and a number the store's with this threshold instead of its own."""
-    if wanted == "off":
-        return None
-    folder, learned = snapshot.folder, snapshot.manifest.adaptation
-    name = networks_of(learned).get("gate")
-    if learned is None or name is None:
-        raise SettingError(f"{folder} has no trained gate: run nearmt train {folder} --gate")
-    check_file(folder / name, learned["files"][name])
-    gate = Gate.load(folder / name)
-    if wanted == "auto":
-        return gate
-    try:
-        return gate.with_threshold(float(wanted))
-    except ValueError:
-        raise SettingError(f"the gate must be auto, off or a number, not {wanted}") from None
 
 
 def _methods_option(networks: dict[str, str], name: str) -> str:

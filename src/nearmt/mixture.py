@@ -161,29 +161,20 @@ class Uniform:
         return weights_from_sizes(retrieved.neighbors.nearest(self.max_k), shares, sizes, self.temperature)
 
 
-def mix(
-    log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor, rows: torch.Tensor | None = None
-) -> torch.Tensor:
+def mix(log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor) -> torch.Tensor:
     """The mixed log-probabilities; (rows, vocabulary). `log_probs` is the model's own and is overwritten."""
-    return log_probs.add_(put_votes(log_probs, weights, token_ids, rows).unsqueeze(1))
+    return log_probs.add_(put_votes(log_probs, weights, token_ids).unsqueeze(1))
 
 
-def put_votes(
-    log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor, rows: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Put the neighbours' votes into the model's log-probabilities, and give what is left to add to all of a row.
+def put_votes(log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor) -> torch.Tensor:
+    """Add the kNN mass to the model's log-probabilities in place; return what is left to add to every token of a row.
 
-    That is the logarithm of the model's share, (rows,): whoever looks at a few tokens only can spare the walk over the
-    whole vocabulary. In the log domain a share of 0 leaves the model's numbers as they are, to the bit. Weights and
-    tokens may be those of some rows only, which `rows` names; the others stay as they are.
+    That is the logarithm of the model's share, (rows,). A caller that only looks at a few tokens can skip the pass
+    over the whole vocabulary. In the log domain a kNN share of 0 leaves the model's numbers bit for bit.
     """
     log_share = weights.nmt_share.clamp_min(_SMALLEST_SHARE).log()
     same = (token_ids.unsqueeze(2) == token_ids.unsqueeze(1)).to(log_probs.dtype)  # (rows, K, K)
     # Each slot gets the whole weight of its token, so equal tokens write equal numbers and order cannot matter.
     votes = (same @ weights.neighbor_weights.unsqueeze(2)).squeeze(2).log() - log_share.unsqueeze(1)
-    if rows is None:
-        log_probs.scatter_(1, token_ids, torch.logaddexp(log_probs.gather(1, token_ids), votes))
-        return log_share
-    places = (rows.unsqueeze(1), token_ids)
-    log_probs[places] = torch.logaddexp(log_probs[places], votes)
-    return log_probs.new_zeros(len(log_probs)).index_copy_(0, rows, log_share)
+    log_probs.scatter_(1, token_ids, torch.logaddexp(log_probs.gather(1, token_ids), votes))
+    return log_share

@@ -43,11 +43,6 @@ class Neighbors:
         """Some of the rows, by index, mask or range."""
         return Neighbors(self.squared_distances[rows], self.token_ids[rows], self.entry_ids[rows], self.found[rows])
 
-    def only_at(self, rows: torch.Tensor) -> "Neighbors":
-        """The same, as if nothing had been found outside of some rows, given by mask."""
-        found = self.found & rows.unsqueeze(1)
-        return Neighbors(self.squared_distances, self.token_ids, self.entry_ids.masked_fill(~found, -1), found)
-
     @staticmethod
     def sorted_from(
         squared_distances: torch.Tensor, token_ids: torch.Tensor, entry_ids: torch.Tensor, k: int
@@ -131,13 +126,7 @@ def trails_along(neighbors: Neighbors, scale: float, sentence_ids: torch.Tensor 
 
     The rows of a sentence stand together and in order. Without `sentence_ids` all rows are one sentence's.
     """
-    return trails_of(neighbors.squared_distances[:, 0], neighbors.found[:, 0], scale, sentence_ids)
-
-
-def trails_of(
-    squared_distances: torch.Tensor, found: torch.Tensor, scale: float, sentence_ids: torch.Tensor | None = None
-) -> Trail:
-    """The trail of each row by distances, (rows,), that count where `found` is True."""
+    squared_distances, found = neighbors.squared_distances[:, 0], neighbors.found[:, 0]
     if not len(found):
         return Trail(torch.zeros(0), torch.zeros(0, dtype=torch.long))
     sums = log_distances(squared_distances, found, scale).double().cumsum(0)
@@ -200,31 +189,20 @@ class Retrieved:
         neighbors: Neighbors,
         columns: EntryColumns,
         trails: Trail | None = None,
-        rows: torch.Tensor | None = None,
-        top: torch.Tensor | None = None,
     ) -> "Retrieved":
         """From the model's states, (rows, width), and its own log-probabilities, (rows, vocabulary), on any device.
 
         `trails` tells how far each row's sentence has been so far; without it the rows are one sentence, in order.
-        `rows` says which rows of the log-probabilities are meant, if not all, and `top` their highest probabilities,
-        if they are known.
         """
-
-        def own(token_ids: torch.Tensor) -> torch.Tensor:
-            return log_probs.gather(1, token_ids) if rows is None else log_probs[rows.unsqueeze(1), token_ids]
-
-        def highest() -> torch.Tensor:
-            return top if top is not None else top_probabilities(log_probs if rows is None else log_probs[rows])
-
         return cls(
             neighbors,
             _states=lambda: states.detach().to("cpu", torch.float32),
             _keys=lambda: columns.keys_of(neighbors.entry_ids),
             _stored_probabilities=lambda: columns.probabilities_of(neighbors.entry_ids),
             _neighbor_probabilities=lambda: (
-                own(neighbors.token_ids.to(log_probs.device)).exp().to("cpu", torch.float32)
+                log_probs.gather(1, neighbors.token_ids.to(log_probs.device)).exp().to("cpu", torch.float32)
             ),
-            _top_probabilities=lambda: highest().to("cpu", torch.float32),
+            _top_probabilities=lambda: top_probabilities(log_probs).to("cpu", torch.float32),
             _trails=None if trails is None else lambda scale: trails,
         )
 

@@ -17,7 +17,7 @@ from nearmt.errors import ModelError, StoreMismatchError
 from nearmt.harvest import decode_segment
 from nearmt.housekeeping import PATIENCE, put_in_place, settings_for, sweep, work_folder
 from nearmt.indexing import forget_collections, index_snapshot
-from nearmt.methods import TRAINED, best_of, gated_of, networks_of
+from nearmt.methods import TRAINED, best_of, networks_of
 from nearmt.progress import Progress, silent
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import (
@@ -219,8 +219,6 @@ class _Work:
         lost = {name for name, file in networks.items() if file in self.rescue.damaged_files}
         if learned is None or not lost:
             return learned
-        if gated_of(learned) in lost and "gate" in networks:
-            lost.add("gate")
         left = {name: file for name, file in networks.items() if name not in lost}
         methods = [name for name in TRAINED if name in left]
         self.lost_networks = tuple(sorted(lost))
@@ -236,5 +234,4 @@ class _Work:
             "networks": left,
             "files": {file: learned["files"][file] for file in left.values()},
             "relatives": {name: of for name, of in learned.get("relatives", {}).items() if name in left},
-            "gate": learned.get("gate") if "gate" in left else None,
         }

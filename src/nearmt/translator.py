@@ -15,8 +15,7 @@ from nearmt.corpus import normalise_space
 from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.errors import ModelError, SettingError, StoreError
 from nearmt.evidence import TokenEvidence, explain_tokens
-from nearmt.gate import Gate
-from nearmt.methods import AUTO, MethodRequest, gated_of, make_gate, make_method
+from nearmt.methods import AUTO, MethodRequest, make_method
 from nearmt.mixture import Method
 from nearmt.retriever import AnyRetriever, MergedRetriever, Reader, Retriever
 from nearmt.seq2seq import Seq2Seq
@@ -44,8 +43,7 @@ class Translator:
 
     Meta-k, temperature and the like are the first store's. `method` is a name or a method made elsewhere: "auto" (the
     network that made the held-out sentences likeliest), "adaptive", "robust", "kernel", "vanilla", "uniform" or "base";
-    k, temperature and share default to what the store learned. `gate` is "off", "auto" or a threshold: where it
-    foretells no gain the method that it was trained for does not search. The model is found by the name in the store
+    k, temperature and share default to what the store learned. The model is found by the name in the store
     unless one is given, and run by the engine that the store was trained with, or built with if it is not trained,
     unless one is given.
     """
@@ -59,7 +57,6 @@ class Translator:
         k: int | None = None,
         temperature: float | None = None,
         knn_share: float | None = None,
-        gate: str | float = "off",
         filter: Filter | None = None,
         decoding: DecodingSettings | None = None,
         device: str = "cpu",
@@ -86,8 +83,6 @@ class Translator:
         if self._request is None and (k, temperature, knn_share) != (None, None, None):
             raise SettingError("k, temperature and share belong to a method asked for by name")
         self.method: Method | None = None if isinstance(method, str) else method
-        self._gate_request = gate
-        self.gate: Gate | None = None
         self._lock = threading.Lock()
         self._seen: list[Retriever] = []
         self._learned: dict[str, Any] | None = None
@@ -109,12 +104,8 @@ class Translator:
             if self._seen and retriever.snapshot.manifest.created_at != self._seen[at].snapshot.manifest.created_at:
                 check_model(retriever.snapshot.manifest, self.model, retriever.snapshot.folder)  # it was built anew
         first, learned = seen[0], seen[0].snapshot.manifest.adaptation
-        if not self._seen or learned != self._learned:
-            if self._request is not None:
-                self.method = make_method(self._request, first.snapshot, first, self.model.engine)
-            self.gate = make_gate(self._gate_request, first.snapshot)
-            if self.gate is not None and (self.method is None or self.method.name != gated_of(learned)):
-                raise SettingError(f"the gate goes with the method {gated_of(learned)}, whose gains it has learned")
+        if (not self._seen or learned != self._learned) and self._request is not None:
+            self.method = make_method(self._request, first.snapshot, first, self.model.engine)
         self._seen, self._learned = seen, learned
         parts = [retriever.filtered(self.filter) for retriever in seen]
         self.retriever: AnyRetriever = parts[0] if len(parts) == 1 else MergedRetriever(parts)
@@ -140,9 +131,7 @@ class Translator:
 
     def decoder(self, method: Method | None) -> Decoder:
         """A decoder over the same model and store with another method; None is the plain model."""
-        is_gated = method is not None and method.name == gated_of(self._learned)
-        gate = self.gate if is_gated else None
-        return Decoder(self.model, self.retriever if method else None, method, self.decoding, gate)
+        return Decoder(self.model, self.retriever if method else None, method, self.decoding)
 
     def translate(
         self, texts: Sequence[str], *, on_done: Callable[[int], None] = lambda sentences: None

@@ -1,4 +1,4 @@
-"""A store with its own model on real text: the plain model, the store's method, and the same with its gate."""
+"""A store with its own model on real text: the plain model and the store's method."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,7 +8,6 @@ from typing import Any
 from nearmt.bench.timing import described, interleaved
 from nearmt.decoder import Decoder
 from nearmt.errors import SettingError
-from nearmt.methods import make_gate, networks_of
 from nearmt.progress import Progress
 from nearmt.translator import Translator
 
@@ -16,9 +15,9 @@ _SENTENCES = 64
 
 
 def own_text(
-    translator: Translator, text: Path, gate: str, batches: Sequence[int], rounds: int, progress: Progress
+    translator: Translator, text: Path, batches: Sequence[int], rounds: int, progress: Progress
 ) -> dict[str, Any]:
-    """Seconds, output tokens and the share of rows searched; batch → system → numbers."""
+    """Seconds and output tokens; batch → system → numbers."""
     try:
         lines = [line for line in text.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -30,14 +29,14 @@ def own_text(
     found = {}
     for number, batch in enumerate(batches):
         progress("real text", number, len(batches))
-        decoders = _decoders(translator, gate, batch)
+        decoders = _decoders(translator, batch)
         runs = {name: _decoding(decoder, sources) for name, decoder in decoders.items()}
         timings = described(interleaved(runs, rounds))
         found[str(batch)] = {
             name: {
                 **timings[name],
                 "sentences": len(sources),
-                **_counted(decoder, sources),
+                "tokens": sum(len(best[0].token_ids) for best in decoder.decode(sources)),
             }
             for name, decoder in decoders.items()
         }
@@ -45,33 +44,15 @@ def own_text(
     return found
 
 
-def _decoders(translator: Translator, gate: str, batch: int) -> dict[str, Decoder]:
+def _decoders(translator: Translator, batch: int) -> dict[str, Decoder]:
     model, method, retriever = translator.model, translator.method, translator.retriever
     decoding = replace(translator.decoding, batch_size=batch)
     assert method is not None
-    decoders = {
+    return {
         "base": Decoder(model, None, None, decoding),
         method.name: Decoder(model, retriever, method, decoding),
     }
-    if gate != "auto" or "gate" in networks_of(translator.snapshot.manifest.adaptation):
-        made = make_gate(gate, translator.snapshot)
-        if made is not None:
-            decoders[f"{method.name}, gated"] = Decoder(model, retriever, method, decoding, made)
-    return decoders
 
 
 def _decoding(decoder: Decoder, sources: list[list[int]]) -> Callable[[], object]:
     return lambda: decoder.decode(sources)
-
-
-def _counted(decoder: Decoder, sources: list[list[int]]) -> dict[str, Any]:
-    """How much was decoded, and for how much of it the memory was searched."""
-    counts = [0, 0]
-
-    def count(asked: int, rows: int) -> None:
-        counts[0] += asked
-        counts[1] += rows
-
-    found = decoder.decode(sources, on_asked=count)
-    searched = counts[0] / max(counts[1], 1) if decoder.method is not None else 0.0
-    return {"tokens": sum(len(best[0].token_ids) for best in found), "searched_share": searched}

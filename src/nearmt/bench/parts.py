@@ -75,8 +75,8 @@ class _TimedDecoder(Decoder):
         super().__init__(model, retriever, method, decoding(beam, length, batch))
         self._watch = watch
 
-    def _search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
-        return self._watch.timed("search", super()._search)(states, excluded)
+    def search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
+        return self._watch.timed("search", super().search)(states, excluded)
 
-    def _weighed(self, *args: Any) -> Shifted:
-        return self._watch.timed("mixture", super()._weighed)(*args)
+    def mixed(self, *args: Any) -> Shifted:
+        return self._watch.timed("mixture", super().mixed)(*args)

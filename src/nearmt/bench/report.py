@@ -141,8 +141,8 @@ def _own(found: Mapping[str, Any]) -> Table:
             told, base = found[batch][name], next(iter(found[batch].values()))
             ratio = told["ratio"] * base["tokens"] / told["tokens"]
             cells.append(f"{1000 * told['median'] / told['sentences']:.1f} (×{ratio:.2f}, ±{told['spread'] / 2:.0%})")
-        rows.append((name, *cells, f"{found[batches[0]][name]['searched_share']:.0%}"))
-    return Table(("", *(f"batch {batch}" for batch in batches), "rows searched"), tuple(rows))
+        rows.append((name, *cells))
+    return Table(("", *(f"batch {batch}" for batch in batches)), tuple(rows))
 
 
 def _recall(found: Mapping[str, Any]) -> Table:

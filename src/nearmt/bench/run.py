@@ -266,7 +266,7 @@ class _Bench:
         """The store's own model on real text."""
         settings = self.settings
         assert settings.text is not None
-        return own_text(self.translator, settings.text, settings.gate, settings.batches, settings.rounds, self.progress)
+        return own_text(self.translator, settings.text, settings.batches, settings.rounds, self.progress)
 
     def living(self) -> dict[str, Any]:
         """One search of a memory that has changed since it was indexed, and of the same memory compacted."""

@@ -28,7 +28,6 @@ class BenchSettings:
     key_type: str = "float16"
     engine: str = "auto"
     text: Path | None = None  # sentences for the table `own`
-    gate: str = "auto"  # what is timed there beside the ungated method, if the store has a gate
 
     def __post_init__(self) -> None:
         unknown = set(self.tables) - set(TABLES)
@@ -36,8 +35,8 @@ class BenchSettings:
             raise SettingError(f"unknown table {', '.join(sorted(unknown))}: choose from {', '.join(TABLES)}")
         if "own" in self.tables and self.text is None:
             raise SettingError("the table own wants --text: a file with a sentence a line")
-        if "own" not in self.tables and (self.text is not None or self.gate != "auto"):
-            raise SettingError("--text and --gate go with the table own: add --tables own")
+        if "own" not in self.tables and self.text is not None:
+            raise SettingError("--text goes with the table own: add --tables own")
         for name in ("entries", "beam", "source_length", "output_length", "rounds"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be at least 1")

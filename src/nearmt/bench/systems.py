@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from nearmt.beam import BeamSettings, Shifted
-from nearmt.decoder import Asked, Decoder, DecodingSettings
+from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.index import build_index
 from nearmt.metak import MetaK
 from nearmt.mixture import Method, neighbor_counts
@@ -45,14 +45,7 @@ class RealQueries(Retriever):
 class OriginalDecoder(Decoder):
     """The mixture as the paper's code makes it: a distribution over the whole vocabulary for every neighbour count."""
 
-    def _weighed(
-        self,
-        log_probs: torch.Tensor,
-        states: torch.Tensor,
-        neighbors: Neighbors,
-        trails: Trail,
-        asked: Asked | None = None,
-    ) -> Shifted:
+    def mixed(self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors, trails: Trail) -> Shifted:
         method = self.method
         assert isinstance(method, MetaK)
         sizes = neighbor_counts(method.max_k)[1:]

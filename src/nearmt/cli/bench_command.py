@@ -51,9 +51,6 @@ def bench(
     text: Annotated[
         Path | None, typer.Option("--text", help="Sentences, one a line, for the table own: STORE with its own model.")
     ] = None,
-    gate: Annotated[
-        str, typer.Option("--gate", help="For own: auto or a threshold, timed beside the method.")
-    ] = "auto",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 5,
     beam: Annotated[int, typer.Option("--beam", min=1)] = 4,
     index: Annotated[str | None, typer.Option("--index", help="faiss factory string; else by size.")] = None,
@@ -76,7 +73,7 @@ def bench(
     settings = BenchSettings(
         entries=entries, batches=numbers_of("--batches", batches), k=numbers_of("--k", k), beam=beam, rounds=rounds,
         tables=names_of(tables), index=index, num_probes=probes, reranked=rerank,
-        key_type=keys, memory=bytes_of("--memory", memory_limit), text=text, gate=gate,
+        key_type=keys, memory=bytes_of("--memory", memory_limit), text=text,
     )  # fmt: skip
     with reporting(quiet) as progress:
         content = run_bench(store, out, settings, model, progress)

@@ -92,13 +92,7 @@ def adaptation_rows(learned: dict[str, Any] | None) -> list[tuple[str, str]]:
         ("all of dev" if is_seen else "held out",
          f"loss a token: {losses}" + ("" if is_seen else f" ({held['sentences']} sentences)")),
         ("dev recall", _recall_text(learned["recall"])),
-        *([("gate", _gate_text(learned["gate"]))] if learned.get("gate") else []),
     ]  # fmt: skip
-
-
-def _gate_text(gate: dict[str, Any]) -> str:
-    scores = f"held-out BLEU {gate['bleu']:.2f}, without it {gate['bleu_without_gate']:.2f}"
-    return f"leaves out {gate['skipped_share']:.0%} of the searches; {scores}"
 
 
 _FEW_SENTENCES = 20

@@ -69,10 +69,6 @@ MethodName = Annotated[
 K = Annotated[int | None, typer.Option("--k", min=1, max=1024, help="Neighbours, for vanilla and uniform.")]
 Temperature = Annotated[float | None, typer.Option("--temperature", help="T, for vanilla and uniform.")]
 Share = Annotated[float | None, typer.Option("--share", help="The retrieved share, for vanilla.")]
-GateOption = Annotated[
-    str,
-    typer.Option("--gate", help="auto, off or a threshold: do not search where no gain is foretold."),
-]
 Beam = Annotated[int, typer.Option("--beam", min=1, max=256, help="Hypotheses kept at each step.")]
 LengthPenalty = Annotated[float, typer.Option("--length-penalty", help="Score is log-probability / length^this.")]
 EarlyStopping = Annotated[str, typer.Option("--early-stopping", help="false, true or never, as `generate` means it.")]

@@ -142,9 +142,6 @@ def train(
     dev: Annotated[
         list[Path] | None, typer.Argument(metavar="[DEV…]", help="Dev pairs; without them the memory itself.")
     ] = None,
-    gate: Annotated[
-        bool, typer.Option("--gate", help="Also learn where searching can be left out (see translate --gate).")
-    ] = False,
     methods: Annotated[
         str, typer.Option("--methods", help="What to train, with commas between: adaptive (always), kernel, robust.")
     ] = "adaptive,robust",
@@ -177,7 +174,7 @@ def train(
     set_threads(threads)
     opened = Store(store)
     settings = AdaptationSettings(
-        max_k=max_k, temperature=temperature, paper=paper, seed=seed, methods=names_of(methods), gate=gate,
+        max_k=max_k, temperature=temperature, paper=paper, seed=seed, methods=names_of(methods),
         guard=not no_guard,
         training=TrainingSettings(hidden=hidden, steps=steps, seed=seed),
     )  # fmt: skip

@@ -29,11 +29,6 @@ class NeighborCache:
         return len(self.gold)
 
     @property
-    def top_probability(self) -> torch.Tensor:
-        """(n,) the model's highest probability."""
-        return self.top_probabilities[:, 0]
-
-    @property
     def base_loss(self) -> float:
         """Mean negative log-likelihood of the gold tokens under the model alone, in nats."""
         return float(-self.gold_probability.clamp_min(TINY).log().mean())

@@ -113,7 +113,6 @@ class DecodingOptions(Section):
         default=4, ge=1, le=64, description="hypotheses kept at each step; also the most that n_best may be"
     )
     length_penalty: float = Field(default=0.6, gt=-100, lt=100, description="score is log-probability / length^this")
-    gate: str = Field(default="off", description="off, auto or a threshold: do not search where no gain is foretold")
 
 
 class ServerSettings(Section):

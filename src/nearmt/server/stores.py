@@ -14,7 +14,7 @@ from nearmt.decoder import DecodingSettings
 from nearmt.editing import Added, Removed
 from nearmt.errors import NearMTError
 from nearmt.memory import Store
-from nearmt.methods import AUTO, best_of, gated_of, networks_of
+from nearmt.methods import best_of, networks_of
 from nearmt.retriever import Reader
 from nearmt.seq2seq import Seq2Seq
 from nearmt.server.batching import Batcher, BatchListener
@@ -93,7 +93,6 @@ class Engine:
             wanted = Filter(recipe.only, recipe.exclude, recipe.since, recipe.until)
             return self.translator(replace(recipe, only=(), exclude=(), since=None, until=None)).filtered(wanted)
         options = self._settings.decoding
-        learned = self._readers[recipe.stores[0]].snapshot.manifest.adaptation
         beam = BeamSettings(options.beam, options.length_penalty, False, recipe.n_best)
         return Translator(
             [self._readers[name] for name in recipe.stores],
@@ -102,7 +101,6 @@ class Engine:
             k=recipe.k,
             temperature=recipe.temperature,
             knn_share=recipe.knn_share,
-            gate=options.gate if recipe.method in (AUTO, gated_of(learned)) else "off",
             decoding=DecodingSettings(beam=beam, batch_size=self._settings.batching.max_sentences),
         )
 
@@ -136,7 +134,7 @@ class Shelf:
                 manifest = open_finished(folder).manifest
                 engine = self._engine_for(manifest)
                 engine.hold(name, folder)
-                # A method or gate that the store has not learned is told now, not to the first client.
+                # A method that the store has not learned is told now, not to the first client.
                 engine.translator(Recipe((name,), self._settings.decoding.method))
                 self._stores[name] = Store(folder, model=engine.model)
                 self._writers[name] = ThreadPoolExecutor(1, thread_name_prefix=f"writing-{name}")
@@ -237,7 +235,7 @@ class Shelf:
 
 
 def _networks(manifest: Manifest) -> list[str]:
-    return [name for name in networks_of(manifest.adaptation) if name != "gate"]
+    return list(networks_of(manifest.adaptation))
 
 
 def _without(described: dict[str, Any] | None, *names: str) -> dict[str, Any] | None:
