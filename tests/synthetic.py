@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 
 from nearmt.metak import NeighborCache
-from nearmt.neighbors import Neighbors, Retrieved
+from nearmt.neighbors import Neighbors
+from nearmt.retrieved import Retrieved
 
 VOCABULARY = 20
 

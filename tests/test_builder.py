@@ -10,12 +10,12 @@ import toy
 
 from children import started
 from nearmt import intake
-from nearmt.builder import Builder, BuildSettings, partial_folder
+from nearmt.builder import Builder, BuildSettings
 from nearmt.corpus import SentencePair
 from nearmt.errors import CorpusError, NearMTError, SettingError, StoreError, StoreMismatchError
 from nearmt.harvest import batches_by_length
 from nearmt.memory import Store, build
-from nearmt.store import Manifest, Snapshot
+from nearmt.store import Manifest, Snapshot, partial_folder
 from nearmt.translator import Translator
 
 SMALL = BuildSettings(segment_entries=400)

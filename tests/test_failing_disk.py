@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nearmt.builder import partial_folder
 from nearmt.corpus import SentencePair
 from nearmt.errors import StoreError
 from nearmt.memory import Store, build
-from nearmt.store import Manifest, Snapshot, verify
+from nearmt.store import Manifest, Snapshot, partial_folder, verify
 from nearmt.translator import Translator
 from torture_memory import Change
 from torture_store import ADAPTATION, BUILD, check_search, content_of, perform, refusal, settle, write_memory

@@ -15,8 +15,9 @@ from nearmt.memory import Store
 from nearmt.metak import MetaK, NeighborCache, TrainingSettings, fit_guard, train_metak
 from nearmt.metak.guarding import MAX_LOST_GAIN
 from nearmt.mixture import Vanilla
-from nearmt.neighbors import Neighbors, Retrieved, Trail, trails_along
+from nearmt.neighbors import Neighbors
 from nearmt.relatives import load_relative
+from nearmt.retrieved import Retrieved, Trail, trails_along
 from nearmt.translator import Translator
 from synthetic import VOCABULARY, make_cache
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from nearmt import builder, housekeeping
-from nearmt.builder import partial_folder
 from nearmt.health import describe
 from nearmt.intake import Intake
 from nearmt.memory import Store, build
-from nearmt.store import Manifest, Snapshot, verify
+from nearmt.store import Manifest, Snapshot, partial_folder, verify
 from nearmt.store import verify as verify_store
 from torture_memory import Change
 from torture_store import ADAPTATION, BUILD, content_of, perform, settle, write_memory

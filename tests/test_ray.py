@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import toy
 
-from nearmt.builder import BuildSettings, partial_folder
+from nearmt.builder import BuildSettings
 from nearmt.cli.options import ray_options
 from nearmt.cluster import RaySettings, check_installed
 from nearmt.cluster.connection import connected
@@ -26,7 +26,7 @@ from nearmt.compatibility import model_description
 from nearmt.errors import ClusterError, MissingExtraError, SettingError
 from nearmt.memory import Store, build
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Languages, Manifest, Snapshot
+from nearmt.store import Languages, Manifest, Snapshot, partial_folder
 
 pytestmark = [
     pytest.mark.part("ray"),

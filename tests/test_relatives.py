@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.metak import NeighborCache, TrainingSettings
 from nearmt.mixture import mix
-from nearmt.neighbors import Neighbors, Retrieved, entries_of, top_probabilities
+from nearmt.neighbors import Neighbors
 from nearmt.relatives import RELATIVES, load_relative, train_relative
-from nearmt.relatives.kernel import Kernel, without_nearest
-from nearmt.relatives.robust import Robust, noisy
+from nearmt.relatives.kernel import Kernel
+from nearmt.relatives.perturbation import noisy, perturbed, without_nearest
+from nearmt.relatives.robust import Robust
+from nearmt.retrieved import Retrieved, top_probabilities
+from nearmt.store.snapshot import entries_of
 from properties import examples
 from synthetic import VOCABULARY, make_cache
 
@@ -326,7 +329,7 @@ def test_retrieval_dropout_leaves_out_the_nearest_of_some_rows():
 def test_kernel_is_trained_without_the_nearest_neighbor_in_every_second_row():
     cache = make_cache()
     network = Kernel(8, width=WIDTH)
-    seen = network.disturbed(cache, columns_for(cache), 1, np.random.default_rng(1)).neighbors
+    seen = perturbed(network, cache, columns_for(cache), 1, np.random.default_rng(1)).neighbors
     dropped = seen.entry_ids[:, 0] != cache.neighbors.entry_ids[:, 0]
     assert 0.45 < dropped.float().mean() < 0.55
     assert torch.equal(~seen.found[:, -1], dropped)
@@ -337,7 +340,7 @@ def test_robust_is_trained_with_noise_and_pseudo_neighbors_that_fade():
     columns = columns_for(cache, torch.rand(len(cache), 8))
     network = Robust(8)
     plain = cache.retrieved(columns)
-    seen = network.disturbed(cache, columns, 0, np.random.default_rng(1))
+    seen = perturbed(network, cache, columns, 0, np.random.default_rng(1))
     has_gold = (cache.neighbors.token_ids == cache.gold[:, None]).any(1)
     assert not has_gold.all()
     first = seen.neighbors.rows(~has_gold)
@@ -351,10 +354,10 @@ def test_robust_is_trained_with_noise_and_pseudo_neighbors_that_fade():
     ids = seen.neighbors.entry_ids[real]
     assert torch.equal(seen.stored_probabilities[real], entries_of(columns.probabilities, ids)), "in the new order, too"
     assert torch.equal(seen.neighbor_probabilities[real], cache.neighbor_probabilities.flatten()[ids])
-    late = network.disturbed(cache, columns, 100_000, np.random.default_rng(1))
+    late = perturbed(network, cache, columns, 100_000, np.random.default_rng(1))
     assert torch.equal(late.neighbors.squared_distances, plain.neighbors.squared_distances)
     assert torch.equal(late.stored_probabilities, plain.stored_probabilities)
-    half = network.disturbed(cache, columns, 693, np.random.default_rng(1)).neighbors
+    half = perturbed(network, cache, columns, 693, np.random.default_rng(1)).neighbors
     shares = (half.entry_ids[~has_gold, 0] < 0).float().mean()
     assert 0.4 < shares < 0.6
 

@@ -16,8 +16,8 @@ from nearmt.evaluation import evaluate
 from nearmt.evidence import explain_tokens
 from nearmt.memory import Store
 from nearmt.methods import METHODS, MethodRequest, make_method
-from nearmt.neighbors import Retrieved
 from nearmt.relatives import RELATIVES
+from nearmt.retrieved import Retrieved
 from nearmt.retriever import Retriever
 from nearmt.scores import bleu
 from nearmt.store import Manifest

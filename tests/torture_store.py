@@ -12,14 +12,14 @@ import torch
 import toy
 
 from nearmt.adaptation import AdaptationSettings
-from nearmt.builder import BuildSettings, partial_folder
+from nearmt.builder import BuildSettings
 from nearmt.errors import NearMTError
 from nearmt.memory import Store
 from nearmt.metak import TrainingSettings
 from nearmt.repairing import repair
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Manifest, Snapshot, set_aside_before, verify
+from nearmt.store import Manifest, Snapshot, partial_folder, set_aside_before, verify
 from nearmt.store.columns import columns_of
 from nearmt.translator import Translator
 from torture_memory import Change, Memory

@@ -5,17 +5,17 @@ import itertools
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nearmt.compatibility import check_model, model_description
 from nearmt.corpus import DropCounts, SentencePair, check_readable, read_pairs
-from nearmt.errors import CorpusError, SettingError, StoreError
-from nearmt.indexing import IndexSettings, forget_collections, index_snapshot
+from nearmt.errors import CorpusError, SettingError
+from nearmt.indexing import IndexSettings, index_snapshot
 from nearmt.intake import Intake, Known, Pending
 from nearmt.progress import Progress, silent
+from nearmt.publish import discard_store
 from nearmt.retriever import PROBES, RERANKED
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import (
@@ -24,8 +24,6 @@ from nearmt.store import (
     Languages,
     Manifest,
     Snapshot,
-    exchange,
-    fsync_folder,
     sha256_of,
     storage_errors,
     write_lock,
@@ -109,7 +107,7 @@ class Builder:
         )
         with storage_errors(self.folder):
             if self.folder.exists():
-                _throw_away(self.folder)
+                discard_store(self.folder)
             self.folder.mkdir(parents=True)
         manifest.save(self.folder)
 
@@ -207,68 +205,3 @@ class Builder:
 
 def _names(inputs: Sequence[dict[str, Any]]) -> str:
     return ", ".join("standard input" if item["name"] == "-" else str(item["name"]) for item in inputs)
-
-
-def publish(partial: Path, out: Path) -> None:
-    """Put a finished build in its place; a store that stood there goes only now."""
-    ready, old = _ready_folder(out), _old_folder(out)
-    with storage_errors(out):
-        if not out.exists():
-            partial.rename(out)
-        else:
-            partial.rename(ready)
-            if not exchange(ready, out):
-                out.rename(old)
-                ready.rename(out)
-        fsync_folder(out.parent)
-        for left in (ready, old):
-            if left.exists():
-                _throw_away(left)
-
-
-def take_up(out: Path) -> None:
-    """Take up what a kill in the middle of `publish` left: go on with the new store, or throw the old one away."""
-    ready, old = _ready_folder(out), _old_folder(out)
-    with storage_errors(out):
-        if is_begun(ready) and (not is_begun(out) or _made_at(ready) > _made_at(out)):
-            ready.rename(partial_folder(out))
-        for left in (ready, old):
-            if left.exists():
-                _throw_away(left)
-
-
-def _throw_away(folder: Path) -> None:
-    """Remove a store, and what it has in Milvus."""
-    with suppress(StoreError):
-        forget_collections(folder, Manifest.load(folder), None)
-    shutil.rmtree(folder)
-
-
-def _made_at(folder: Path) -> str:
-    return Manifest.load(folder).created_at
-
-
-def _ready_folder(out: Path) -> Path:
-    """Where a finished build waits to take the place of an older store, which then stands there until it is gone."""
-    return out.with_name(f".{out.name}.ready")
-
-
-def _old_folder(out: Path) -> Path:
-    """Where an older store stands for a moment, on systems that cannot swap names."""
-    return out.with_name(f".{out.name}.old")
-
-
-def partial_folder(out: Path) -> Path:
-    """Where a build stands until it is finished."""
-    return out.with_name(f"{out.name}.partial")
-
-
-def is_begun(partial: Path) -> bool:
-    """Whether a build stands there; one that was killed before its first commit has not begun."""
-    return (partial / "manifest.json").is_file()
-
-
-def refuse_foreign(out: Path) -> None:
-    """Never overwrite what is not a store."""
-    if out.exists() and not (out / "manifest.json").is_file():
-        raise StoreError(f"{out} exists and is not a nearmt store: choose another place")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from nearmt.errors import StoreDamagedError, StoreMismatchError
+from nearmt.errors import ModelError, StoreDamagedError, StoreMismatchError
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Languages, Manifest, Snapshot
 
@@ -40,3 +40,36 @@ def check_model(manifest: Manifest, model: Seq2Seq, folder: Path) -> None:
 
 def _short(value: object) -> str:
     return str(value)[:12]
+
+
+def load_model(
+    manifest: Manifest,
+    model: str | Path | None = None,
+    device: str = "cpu",
+    offline: bool = False,
+    engine: str | None = None,
+) -> Seq2Seq:
+    """The model a store belongs to, by the name it was built with or another name for the same weights.
+
+    Without a word about the engine it is the one whose distances Meta-k saw, or else the one that made the keys.
+    """
+    described = manifest.model
+    if model is None and Path(described["name"]).is_absolute() and not Path(described["name"]).is_dir():
+        raise ModelError(f"the store's model is no longer at {described['name']}: say where it is with --model")
+    return Seq2Seq.load(
+        model or described["name"],
+        revision=described["revision"] if model is None else None,
+        device=device,
+        source_lang=manifest.languages.source,
+        target_lang=manifest.languages.target,
+        source_prefix=described["source_prefix"],
+        offline=offline,
+        engine=engine or _stored_engine(manifest, device),
+    )
+
+
+def _stored_engine(manifest: Manifest, device: str) -> str:
+    if device != "cpu":
+        return "torch"  # the only one there
+    described = manifest.adaptation["retrieval"] if manifest.adaptation is not None else manifest.model
+    return str(described.get("engine", "torch"))

@@ -10,7 +10,8 @@ from nearmt.beam import BeamSettings, Hypothesis, Shifted, beam_search
 from nearmt.errors import SettingError
 from nearmt.guard import Guard, Trails
 from nearmt.mixture import Method, put_votes
-from nearmt.neighbors import Neighbors, Retrieved, Trail
+from nearmt.neighbors import Neighbors
+from nearmt.retrieved import Retrieved, Trail
 from nearmt.retriever import AnyRetriever
 from nearmt.seq2seq import Seq2Seq
 

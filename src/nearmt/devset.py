@@ -13,8 +13,8 @@ from nearmt.corpus import DropCounts, SentencePair, normalise_space, read_pairs
 from nearmt.errors import CorpusError, SettingError
 from nearmt.harvest import batches_by_length
 from nearmt.metak import NeighborCache
-from nearmt.neighbors import top_probabilities
 from nearmt.progress import Progress, silent
+from nearmt.retrieved import top_probabilities
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
 from nearmt.store import Languages, Snapshot, TextLookup

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nearmt.corpus import SentencePair
 from nearmt.decoder import Decoder
 from nearmt.mixture import mix
-from nearmt.neighbors import Retrieved
+from nearmt.retrieved import Retrieved
 from nearmt.retriever import AnyRetriever
 from nearmt.seq2seq import Seq2Seq
 

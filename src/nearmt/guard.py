@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from nearmt.mixture import MixtureWeights
-from nearmt.neighbors import Neighbors, Trail, log_distances
+from nearmt.neighbors import Neighbors
+from nearmt.retrieved import Trail, log_distances
 
 STAGES = (1, 2, 3, 4, 5, 7, 11, 21)  # the lengths at which a trail comes to the next stage
 _LATER = torch.tensor(STAGES[1:])

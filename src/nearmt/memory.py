@@ -7,9 +7,9 @@ from typing import Any
 
 from nearmt import __version__
 from nearmt.adaptation import AdaptationSettings, Adapter, commit_adaptation
-from nearmt.builder import Builder, BuildSettings, is_begun, partial_folder, publish, refuse_foreign, take_up
+from nearmt.builder import Builder, BuildSettings
 from nearmt.cluster import RaySettings, cluster_intake
-from nearmt.compatibility import check_model
+from nearmt.compatibility import check_model, load_model
 from nearmt.corpus import normalise_space, write_tmx
 from nearmt.corrections import Batch
 from nearmt.devset import LoadedPairs, Pairs, dev_from_memory, dev_from_pairs, load_pairs
@@ -19,11 +19,23 @@ from nearmt.health import describe
 from nearmt.housekeeping import Compacted, compact, reindex
 from nearmt.indexing import IndexSettings
 from nearmt.progress import Progress, silent
+from nearmt.publish import publish, take_up
 from nearmt.repairing import Repaired, repair
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Languages, Manifest, Report, Snapshot, build_lock, storage_errors, verify
-from nearmt.translator import load_model, open_finished
+from nearmt.store import (
+    Languages,
+    Manifest,
+    Report,
+    Snapshot,
+    build_lock,
+    is_begun,
+    open_finished,
+    partial_folder,
+    refuse_foreign,
+    storage_errors,
+    verify,
+)
 
 
 class Store:

@@ -12,7 +12,8 @@ from typing import Protocol
 import torch
 
 from nearmt.errors import SettingError
-from nearmt.neighbors import Neighbors, Retrieved
+from nearmt.neighbors import Neighbors, distance_weights
+from nearmt.retrieved import Retrieved
 
 # Where the model's share is 0 its log would be -inf, and so would every token that no neighbour names.
 _SMALLEST_SHARE = 1e-30
@@ -74,12 +75,6 @@ def distinct_counts(neighbors: Neighbors) -> torch.Tensor:
     return (is_new & neighbors.found).cumsum(dim=1).float()
 
 
-def kernel(neighbors: Neighbors, temperature: float) -> torch.Tensor:
-    """e_i = exp(-(d_i - d_1)/T), 0 for missing slots; (rows, K)."""
-    distances = neighbors.squared_distances
-    return torch.exp((distances[:, :1] - distances) / temperature) * neighbors.found
-
-
 @lru_cache(maxsize=64)
 def _within(sizes: tuple[int, ...], max_k: int, device: torch.device) -> torch.Tensor:
     """(K, |sizes| - 1): 1 where a neighbour is among so many nearest ones, 0 elsewhere."""
@@ -95,7 +90,7 @@ def weights_from_sizes(
 
     `sizes` begins with 0, the model alone. A row that found nothing is the model's alone.
     """
-    e = kernel(neighbors, temperature)
+    e = distance_weights(neighbors, temperature)
     within = _within(sizes, e.shape[1], e.device)
     share_by_size = size_probabilities[:, 1:] / (e @ within).clamp_min(torch.finfo(e.dtype).tiny)
     weights = e * (share_by_size @ within.T)
@@ -112,7 +107,7 @@ def size_likelihoods(
     neighbors: Neighbors, gold: torch.Tensor, sizes: tuple[int, ...], temperature: float
 ) -> torch.Tensor:
     """p_kNN,k(gold) for every k > 0 of `sizes`; (rows, |sizes| - 1). 0 where nothing was found."""
-    e = kernel(neighbors, temperature)
+    e = distance_weights(neighbors, temperature)
     within = _within(sizes, e.shape[1], e.device)
     hits = e * (neighbors.token_ids == gold.unsqueeze(1))
     return (hits @ within) / (e @ within).clamp_min(torch.finfo(e.dtype).tiny)

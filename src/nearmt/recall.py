@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from nearmt.index.exact import StreamedIndex
-from nearmt.mixture import kernel
+from nearmt.neighbors import distance_weights
 from nearmt.retriever import Retriever
 from nearmt.store import Snapshot, TextLookup
 
@@ -52,7 +52,7 @@ def measure_recall(
     exact = Retriever(retriever.snapshot, StreamedIndex(retriever.snapshot)).search(states, k, excluded)
     if temperature is None:
         temperature = max(float(exact.squared_distances[:, 0].median()), 1e-6)
-    weights = kernel(exact, temperature).double()  # (rows, K)
+    weights = distance_weights(exact, temperature).double()  # (rows, K)
     if retriever.index.is_exact:
         hit = exact.found
     else:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nearmt.compatibility import check_model
+from nearmt.compatibility import check_model, load_model
 from nearmt.corpus import SentencePair
 from nearmt.errors import ModelError, StoreMismatchError
 from nearmt.harvest import decode_segment
@@ -35,7 +35,6 @@ from nearmt.store import (
     sweep_unfinished,
     write_lock,
 )
-from nearmt.translator import load_model
 
 _BATCH_TOKENS = 4096  # as in a build: the same batches give the same numbers
 LoadModel = Callable[[Manifest], Seq2Seq]

@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from nearmt.beam import Hypothesis
-from nearmt.builder import partial_folder
-from nearmt.compatibility import check_model, check_values
+from nearmt.compatibility import check_model, check_values, load_model
 from nearmt.corpus import normalise_space
 from nearmt.decoder import Decoder, DecodingSettings
-from nearmt.errors import ModelError, SettingError, StoreError
+from nearmt.errors import SettingError
 from nearmt.evidence import TokenEvidence, explain_tokens
 from nearmt.methods import AUTO, MethodRequest, make_method
 from nearmt.mixture import Method
 from nearmt.retriever import AnyRetriever, MergedRetriever, Reader, Retriever
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Filter, Manifest, Snapshot
+from nearmt.store import Filter, Snapshot, open_finished
 
 
 @dataclass(frozen=True)
@@ -206,47 +205,3 @@ def _explain_pieces(
         found += explain_tokens(decoder, source, hypothesis.token_ids, offset)
         offset += len(output) + 1
     return tuple(found)
-
-
-def open_finished(folder: Path) -> Snapshot:
-    """A store whose build is complete."""
-    partial = partial_folder(folder)
-    if not folder.exists() and partial.exists():
-        raise StoreError(f"{folder} is not finished: run the same nearmt build again with --resume")
-    snapshot = Snapshot.open(folder)
-    if not snapshot.manifest.build.is_complete:
-        raise StoreError(f"{folder} is not finished: run the same nearmt build again with --resume")
-    return snapshot
-
-
-def load_model(
-    manifest: Manifest,
-    model: str | Path | None = None,
-    device: str = "cpu",
-    offline: bool = False,
-    engine: str | None = None,
-) -> Seq2Seq:
-    """The model a store belongs to, by the name it was built with or another name for the same weights.
-
-    Without a word about the engine it is the one whose distances Meta-k saw, or else the one that made the keys.
-    """
-    described = manifest.model
-    if model is None and Path(described["name"]).is_absolute() and not Path(described["name"]).is_dir():
-        raise ModelError(f"the store's model is no longer at {described['name']}: say where it is with --model")
-    return Seq2Seq.load(
-        model or described["name"],
-        revision=described["revision"] if model is None else None,
-        device=device,
-        source_lang=manifest.languages.source,
-        target_lang=manifest.languages.target,
-        source_prefix=described["source_prefix"],
-        offline=offline,
-        engine=engine or _stored_engine(manifest, device),
-    )
-
-
-def _stored_engine(manifest: Manifest, device: str) -> str:
-    if device != "cpu":
-        return "torch"  # the only one there
-    described = manifest.adaptation["retrieval"] if manifest.adaptation is not None else manifest.model
-    return str(described.get("engine", "torch"))

@@ -44,8 +44,8 @@ from nearmt.recall import measure_recall
 from nearmt.relatives import Robust
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Snapshot, build_lock, replace_file
-from nearmt.translator import Translator, open_finished
+from nearmt.store import Snapshot, build_lock, open_finished, replace_file
+from nearmt.translator import Translator
 
 _RECALL_QUERIES = 512
 _GUARD = Guard(1.0, (9.0,) * len(STAGES), (10.0,) * len(STAGES), 4.0)

@@ -12,7 +12,8 @@ from nearmt.decoder import Decoder, DecodingSettings
 from nearmt.index import build_index
 from nearmt.metak import MetaK
 from nearmt.mixture import Method, neighbor_counts
-from nearmt.neighbors import Neighbors, Trail
+from nearmt.neighbors import Neighbors
+from nearmt.retrieved import Trail
 from nearmt.retriever import Retriever
 from nearmt.seq2seq import Seq2Seq
 from nearmt.seq2seq.reference import load_for_generate, token_names

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearmt.neighbors import EntryColumns, Neighbors, Retrieved, Trail, trails_along
+from nearmt.neighbors import Neighbors
+from nearmt.retrieved import EntryColumns, Retrieved, Trail, trails_along
 
 TINY = 1e-30  # a likelihood below this counts as this, so that its log stays finite
 

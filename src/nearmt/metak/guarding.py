@@ -7,7 +7,7 @@ import torch
 from nearmt.guard import STAGES, Guard, stages
 from nearmt.metak.cache import TINY, NeighborCache
 from nearmt.mixture import Method, MixtureWeights
-from nearmt.neighbors import EntryColumns, Trail
+from nearmt.retrieved import EntryColumns, Trail
 
 STRENGTHS = (12.0, 10.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0)
 MAX_LOST_GAIN = 0.01

@@ -13,7 +13,8 @@ from torch import nn
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.guard import Guard
 from nearmt.mixture import MixtureWeights, check_temperature, distinct_counts, neighbor_counts, weights_from_sizes
-from nearmt.neighbors import Neighbors, Retrieved
+from nearmt.neighbors import Neighbors
+from nearmt.retrieved import Retrieved
 
 FEATURES = ("distances", "counts")
 _GAINS = {"distances": 0.01, "counts": 0.1}

@@ -21,19 +21,15 @@ Where this differs from the paper:
 """
 
 import math
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from nearmt.metak import NeighborCache
 from nearmt.mixture import MixtureWeights
-from nearmt.neighbors import EntryColumns, Neighbors, Retrieved, repeat_last
 from nearmt.relatives.network import Relative, distribution, weights_from_share
+from nearmt.retrieved import Retrieved
 
-DROPOUT = 0.5  # how often a training row loses its nearest neighbour
 _LOG_LIMIT = 15.0
 
 
@@ -67,29 +63,7 @@ class Kernel(Relative):
         logit: torch.Tensor = self.share(torch.cat([query, _merged(keys, votes) * root], dim=1))
         return weights_from_share(votes, logit.squeeze(1), neighbors)
 
-    def disturbed(self, cache: NeighborCache, columns: EntryColumns, step: int, rng: np.random.Generator) -> Retrieved:
-        """Retrieval dropout: the same rows, some without their nearest neighbour."""
-        rows = torch.from_numpy(rng.random(len(cache)) < DROPOUT)
-        return without_nearest(cache, rows).retrieved(columns)
-
 
 def _merged(keys: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """The weighted sum of the keys; (rows, width)."""
     return torch.bmm(weights.unsqueeze(1), keys).squeeze(1)
-
-
-def without_nearest(cache: NeighborCache, rows: torch.Tensor) -> NeighborCache:
-    """The nearest neighbour left out of some rows, by mask; an only neighbour stays."""
-    neighbors = cache.neighbors
-    shift = (rows & (neighbors.found.sum(dim=1) > 1)).long().unsqueeze(1)
-    slots = torch.arange(neighbors.max_k) + shift  # (rows, K)
-    is_beyond = slots >= neighbors.max_k
-    slots = slots.masked_fill(is_beyond, 0)
-    found = neighbors.found.gather(1, slots) & ~is_beyond
-    kept = Neighbors(
-        repeat_last(neighbors.squared_distances.gather(1, slots), found),
-        neighbors.token_ids.gather(1, slots),
-        neighbors.entry_ids.gather(1, slots).masked_fill(~found, -1),
-        found,
-    )
-    return replace(cache, neighbors=kept, neighbor_probabilities=cache.neighbor_probabilities.gather(1, slots))

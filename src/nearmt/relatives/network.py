@@ -4,15 +4,14 @@ import json
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-import numpy as np
 import safetensors.torch
 import torch
 from torch import nn
 
 from nearmt.guard import Guard
-from nearmt.metak import NeighborCache
 from nearmt.mixture import MixtureWeights, neighbor_counts
-from nearmt.neighbors import EntryColumns, Neighbors, Retrieved
+from nearmt.neighbors import Neighbors
+from nearmt.retrieved import Retrieved
 
 HEADER = "nearmt_relative"
 
@@ -64,10 +63,6 @@ class Relative(nn.Module, ABC):
     @abstractmethod
     def forward(self, retrieved: Retrieved) -> MixtureWeights:
         """The weights, with their gradients."""
-
-    @abstractmethod
-    def disturbed(self, cache: NeighborCache, columns: EntryColumns, step: int, rng: np.random.Generator) -> Retrieved:
-        """The rows of a training batch, made harder or easier as the method's paper does it."""
 
     @torch.inference_mode()
     def weigh(self, retrieved: Retrieved) -> MixtureWeights:

@@ -33,18 +33,15 @@ Where this differs from the paper and its code:
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from nearmt.metak import NeighborCache
 from nearmt.mixture import MixtureWeights, distinct_counts
-from nearmt.neighbors import NUM_TOP, EntryColumns, Neighbors, Retrieved, repeat_last
+from nearmt.neighbors import repeat_last
 from nearmt.relatives.network import Relative, distribution, weights_from_share
+from nearmt.retrieved import NUM_TOP, Retrieved
 
 CALIBRATION_UNITS = 4
-FADING_STEPS = 1000  # α falls to 1/e in so many steps
-NOISE_LENGTH = 1024 * 0.01**2  # expected squared length of the noise, in scaled distances
 _SMALLEST = 2.0**-24
 
 
@@ -84,68 +81,6 @@ class Robust(Relative):
         model_score = self.confidence(torch.cat([_log(retrieved.top_probabilities), at_key, at_query], dim=1))
         return weights_from_share(votes, scores[:, 0] - model_score.squeeze(1), neighbors)
 
-    def disturbed(self, cache: NeighborCache, columns: EntryColumns, step: int, rng: np.random.Generator) -> Retrieved:
-        """Noisy keys, and pseudo neighbours with the gold token; fewer of both as training goes on."""
-        retrieved = cache.retrieved(columns)
-        rate = math.exp(-step / FADING_STEPS)
-        near, width = cache.neighbors, cache.states.shape[1]
-        variance = NOISE_LENGTH / width / self.distance_scale
-        rows, is_noisy = len(cache), torch.from_numpy(rng.random(len(cache)) < rate)
-        distances = near.squared_distances.clone()
-        distances[is_noisy] = noisy(distances[is_noisy], variance, width, rng)
-        has_gold = ((near.token_ids == cache.gold.unsqueeze(1)) & near.found).any(dim=1)
-        pseudo = torch.from_numpy(rng.random(rows) < rate) & ~has_gold
-        own = noisy(torch.zeros(rows, 1), variance, width, rng)
-        at_query = cache.gold_probability.unsqueeze(1)
-        return _sorted(
-            retrieved,
-            Neighbors(
-                _put_first(pseudo, own, distances),
-                _put_first(pseudo, cache.gold.unsqueeze(1), near.token_ids),
-                _put_first(pseudo, torch.full((rows, 1), -1), near.entry_ids),
-                _put_first(pseudo, torch.ones(rows, 1, dtype=torch.bool), near.found),
-            ),
-            _put_first(pseudo, at_query, retrieved.stored_probabilities),
-            _put_first(pseudo, at_query, retrieved.neighbor_probabilities),
-        )
-
 
 def _log(probabilities: torch.Tensor) -> torch.Tensor:
     return probabilities.clamp_min(_SMALLEST).log()
-
-
-def noisy(squared_distances: torch.Tensor, variance: float, width: int, rng: np.random.Generator) -> torch.Tensor:
-    """The distances after noise of this variance was added to each of the `width` numbers of a key."""
-    shape = tuple(squared_distances.shape)
-    along = torch.from_numpy(rng.standard_normal(shape, np.float32)) * math.sqrt(variance)
-    across = torch.from_numpy(rng.chisquare(width - 1, shape)).float() * variance
-    return (squared_distances.clamp_min(0).sqrt() + along).square() + across
-
-
-def _put_first(rows: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-    """In some rows, by mask: `new`, (rows, 1), before all the others, and the last left out."""
-    return torch.where(rows.unsqueeze(1), torch.cat([new, old[:, :-1]], dim=1), old)
-
-
-def _sorted(retrieved: Retrieved, neighbors: Neighbors, stored: torch.Tensor, at_query: torch.Tensor) -> Retrieved:
-    """Disturbed neighbours in their new order, with the confidences that go with them. Their keys are not known."""
-    distances = torch.where(neighbors.found, neighbors.squared_distances, torch.inf)
-    order = distances.sort(dim=1, stable=True).indices
-    found = neighbors.found.gather(1, order)
-
-    def unknown() -> torch.Tensor:
-        raise NotImplementedError("a disturbed neighbour has no stored key")
-
-    return Retrieved(
-        Neighbors(
-            repeat_last(neighbors.squared_distances.gather(1, order), found),
-            neighbors.token_ids.gather(1, order),
-            neighbors.entry_ids.gather(1, order),
-            found,
-        ),
-        _states=lambda: retrieved.states,
-        _keys=unknown,
-        _stored_probabilities=lambda: stored.gather(1, order),
-        _neighbor_probabilities=lambda: at_query.gather(1, order),
-        _top_probabilities=lambda: retrieved.top_probabilities,
-    )

@@ -16,11 +16,12 @@ from nearmt.metak.cache import TINY
 from nearmt.metak.schedule import BETAS, CLIP, OnCheck, check_parts, fit, one_thread
 from nearmt.metak.training import distance_scale
 from nearmt.mixture import MixtureWeights
-from nearmt.neighbors import EntryColumns
 from nearmt.relatives.kernel import Kernel
 from nearmt.relatives.loading import RELATIVES
 from nearmt.relatives.network import Relative
+from nearmt.relatives.perturbation import perturbed
 from nearmt.relatives.robust import Robust
+from nearmt.retrieved import EntryColumns
 
 _CHECKED_ROWS = 512  # keys are fetched for so many rows at a time
 
@@ -103,7 +104,7 @@ class _Learner:
     def step(self, rows: torch.Tensor, rates: torch.Tensor) -> None:
         self._steps += 1
         batch = self._cache.rows(rows)
-        retrieved = self._network.disturbed(batch, self._columns, self._steps, self._rng)
+        retrieved = perturbed(self._network, batch, self._columns, self._steps, self._rng)
         loss = mixture_loss(self._network(retrieved), retrieved.neighbors.token_ids, batch).mean()
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -15,7 +15,7 @@ from nearmt.errors import SettingError
 from nearmt.server.app import create_app
 from nearmt.server.context import Context
 from nearmt.server.settings import ServerSettings
-from nearmt.translator import open_finished
+from nearmt.store import open_finished
 
 log = logging.getLogger("nearmt.server")
 _MAX_HEADER_BYTES = 64 * 1024

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nearmt.beam import BeamSettings
+from nearmt.compatibility import load_model
 from nearmt.corpus import SentencePair
 from nearmt.corrections import Batch
 from nearmt.decoder import DecodingSettings
@@ -21,8 +22,8 @@ from nearmt.server.batching import Batcher, BatchListener
 from nearmt.server.grounds import describe_tokens
 from nearmt.server.recipes import Decoded, Recipe
 from nearmt.server.settings import ServerSettings
-from nearmt.store import Filter, Manifest, Origin, origins
-from nearmt.translator import Translation, Translator, load_model, open_finished
+from nearmt.store import Filter, Manifest, Origin, open_finished, origins
+from nearmt.translator import Translation, Translator
 
 _MAX_TRANSLATORS = 16  # kept ready for one model: a method and a filter each
 

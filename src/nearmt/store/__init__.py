@@ -26,6 +26,7 @@ from nearmt.store.keys import KEY_TYPES, KeyCode
 from nearmt.store.lookup import SortedColumn, TextLookup, units_matching
 from nearmt.store.manifest import COPY, NAME, BuildProgress, Languages, Manifest, now
 from nearmt.store.parallel import WrittenEntries, append_written, make_room, write_entries
+from nearmt.store.placement import is_begun, open_finished, partial_folder, refuse_foreign
 from nearmt.store.salvage import Lost, Rescue, salvage
 from nearmt.store.snapshot import Snapshot, opened_anew
 from nearmt.store.units import Unit, date_of
@@ -71,12 +72,16 @@ __all__ = [
     "fsync_folder",
     "identity_hash",
     "inspect",
+    "is_begun",
     "make_room",
     "name_hash",
     "now",
+    "open_finished",
     "opened_anew",
     "origins",
     "pair_hash",
+    "partial_folder",
+    "refuse_foreign",
     "replace_file",
     "salvage",
     "set_aside_before",

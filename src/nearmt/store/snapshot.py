@@ -11,7 +11,6 @@ import torch
 
 from nearmt.corpus import SentencePair
 from nearmt.errors import StoreDamagedError, StoreError
-from nearmt.neighbors import entries_of
 from nearmt.store.columns import (
     POSITIONS,
     PROBABILITIES,
@@ -256,3 +255,13 @@ def opened_anew(folder: Path, open_with: Callable[[Path, Manifest], T]) -> T:
                 raise
             manifest = newer
     return open_with(folder, manifest)
+
+
+def entries_of(column: np.ndarray, entry_ids: torch.Tensor) -> torch.Tensor:
+    """What a column holds for these entries, as float32; 0 for missing ones (-1)."""
+    shape = (*entry_ids.shape, *column.shape[1:])
+    if not len(column):
+        return torch.zeros(shape)
+    rows = torch.from_numpy(column).index_select(0, entry_ids.clamp_min(0).reshape(-1))
+    out, missing = rows.view(shape).float(), entry_ids < 0
+    return out.masked_fill_(missing.view(*entry_ids.shape, *[1] * (column.ndim - 1)), 0) if missing.any() else out
