@@ -28,8 +28,10 @@ from pathlib import Path
 def measure_metak(num_temperatures: str = "1", num_tokens: int = 60_000, max_k: int = 32) -> dict[str, float]:
     import torch
 
-    from nearmt.metak import NeighborCache, TrainingSettings, train_metak
-    from nearmt.neighbors import Neighbors
+    from nearmt.retrieval.neighbors import Neighbors
+    from nearmt.training.cache import NeighborCache
+    from nearmt.training.schedule import TrainingSettings
+    from nearmt.training.train_metak import train_metak
 
     torch.manual_seed(1)
     distances = torch.rand(num_tokens, max_k).sort(1).values * 200
@@ -61,10 +63,10 @@ def measure_build(model_name: str, path: str, num_pairs: int = 4000, rounds: int
     """Interleaved rounds: whole forward passes of the bare model, then everything that building does but the index."""
     import torch
 
-    from nearmt.builder import Builder, BuildSettings
+    from nearmt.building.builder import Builder, BuildSettings
+    from nearmt.building.extract import batches_by_length
     from nearmt.corpus import DropCounts, read_pairs
-    from nearmt.harvest import batches_by_length
-    from nearmt.seq2seq import Seq2Seq
+    from nearmt.models import Seq2Seq
 
     model = Seq2Seq.load(model_name)
     pairs = list(read_pairs([path], source_lang=None, target_lang=None, drops=DropCounts()))[:num_pairs]
@@ -104,7 +106,7 @@ def anonymous_megabytes() -> float:
 
 def build_watched(model: str, path: str, out: str) -> dict[str, float]:
     """Build in this process, sampling its anonymous memory."""
-    from nearmt.memory import build
+    from nearmt.store import build
 
     highest, done = [0.0], threading.Event()
 
@@ -141,9 +143,9 @@ def measure_memory(model: str, path: str, num_pairs: int = 4000) -> dict[str, ob
 
 def rate_on_ray(model: object, memory: Path, out: Path, workers: int) -> float:
     """Pairs a second, from the moment that all workers have their model."""
-    from nearmt.builder import BuildSettings
-    from nearmt.cluster import RaySettings
-    from nearmt.memory import build
+    from nearmt.building.builder import BuildSettings
+    from nearmt.building.ray import RaySettings
+    from nearmt.store import build
 
     marks: list[tuple[float, int]] = []  # when, and how many pairs were committed by then
     done = 0
@@ -165,7 +167,7 @@ def rate_on_ray(model: object, memory: Path, out: Path, workers: int) -> float:
 def measure_ray(model_name: str, path: str, num_pairs: str = "4000", rounds: int = 3) -> dict[str, object]:
     """Interleaved rounds, each with a cluster of its own; a worker has one thread."""
     from nearmt.corpus import DropCounts, read_pairs
-    from nearmt.seq2seq import Seq2Seq
+    from nearmt.models import Seq2Seq
 
     model = Seq2Seq.load(model_name)
     pairs = list(read_pairs([path], source_lang=None, target_lang=None, drops=DropCounts()))[: int(num_pairs)]
@@ -186,13 +188,13 @@ def measure_ray(model_name: str, path: str, num_pairs: str = "4000", rounds: int
 
 def measure_exact(fast: str, slow: str, model_name: str, path: str, num_pairs: str = "500") -> dict[str, object]:
     """The same networks on a store built by int8, with its index, and on one built by torch, with exact search."""
-    from nearmt.decoder import Decoder
-    from nearmt.devset import load_pairs
-    from nearmt.index import build_index
-    from nearmt.retriever import Retriever
-    from nearmt.scores import bleu
-    from nearmt.seq2seq import Seq2Seq
-    from nearmt.store import Snapshot
+    from nearmt.datastore import Snapshot
+    from nearmt.decoding.decoder import Decoder
+    from nearmt.evaluation.scores import bleu
+    from nearmt.models import Seq2Seq
+    from nearmt.retrieval.index import build_index
+    from nearmt.retrieval.search import Retriever
+    from nearmt.training.devset import load_pairs
     from nearmt.translator import Translator
 
     plain, whole = Seq2Seq.load(model_name, engine="torch"), Snapshot.open(Path(slow))
@@ -219,8 +221,8 @@ def measure_exact(fast: str, slow: str, model_name: str, path: str, num_pairs: s
 
 def measure_batches(store: str, model_name: str, path: str, num_pairs: str = "500") -> dict[str, object]:
     """The same sentences side by side in batches, and each alone."""
-    from nearmt.decoder import DecodingSettings
-    from nearmt.devset import load_pairs
+    from nearmt.decoding.decoder import DecodingSettings
+    from nearmt.training.devset import load_pairs
     from nearmt.translator import Translator
 
     found: dict[str, object] = {}

@@ -24,8 +24,8 @@ import torch
 import toy
 
 from nearmt.corpus import SentencePair
-from nearmt.memory import Store, build
-from nearmt.seq2seq import Seq2Seq
+from nearmt.models import Seq2Seq
+from nearmt.store import Store, build
 from nearmt.translator import Translator
 from torture_store import ADAPTATION, BUILD, write_memory
 

@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["nearmt.memory", "nearmt.translator"])
+_CONTEXT.set_forkserver_preload(["nearmt.store", "nearmt.translator"])
 
 
 def started(function: Callable[..., Any], *arguments: Any, **options: Any) -> BaseProcess:

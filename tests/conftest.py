@@ -13,10 +13,10 @@ import torch
 import toy
 from filelock import FileLock
 
-from nearmt.adaptation import AdaptationSettings
-from nearmt.memory import Store, build
-from nearmt.metak import TrainingSettings
-from nearmt.seq2seq import Seq2Seq
+from nearmt.models import Seq2Seq
+from nearmt.store import Store, build
+from nearmt.training.adapt import AdaptationSettings
+from nearmt.training.schedule import TrainingSettings
 from properties import use_profiles
 from skipped import pytest_collection_modifyitems as note_parts
 from skipped import pytest_configure, pytest_sessionfinish, pytest_terminal_summary

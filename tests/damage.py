@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from nearmt.corpus import SentencePair
-from nearmt.memory import build
-from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Manifest, Snapshot
+from nearmt.datastore import Manifest, Snapshot
+from nearmt.models import Seq2Seq
+from nearmt.store import build
 from torture_store import ADAPTATION, BUILD, write_memory
 
 STATES = ("keys.float16", "values.int32", "probabilities.float16", "positions.uint16")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from damage import BESIDE, COLUMNS, HARMS, harm, make_store
 from nearmt.cli.app import app
-from nearmt.seq2seq import Seq2Seq
+from nearmt.models import Seq2Seq
 
 HEADINGS = ("file", "damage", "`nearmt verify` says", "repair with the model", "exit", "repair without", "exit")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from nearmt.seq2seq.model import ForcedTokens
+from nearmt.models.model import ForcedTokens
 
 WIDTH = 8
 VOCABULARY = 64

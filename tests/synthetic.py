@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from nearmt.metak import NeighborCache
-from nearmt.neighbors import Neighbors
-from nearmt.retrieved import Retrieved
+from nearmt.methods.retrieved import Retrieved
+from nearmt.retrieval.neighbors import Neighbors
+from nearmt.training.cache import NeighborCache
 
 VOCABULARY = 20
 

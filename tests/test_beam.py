@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nearmt.beam import BeamSettings, EarlyStopping, Hypothesis, Shifted, beam_search
+from nearmt.decoding.beam import BeamSettings, EarlyStopping, Hypothesis, Shifted, beam_search
 from nearmt.errors import SettingError
-from nearmt.greatest import greatest
+from nearmt.models.topk import greatest
 from properties import examples
 
 START = 0

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from children import result_of
-from nearmt.bench import BenchSettings, run_bench
-from nearmt.bench.materials import NUM_QUERIES, timing_states
-from nearmt.bench.memory import watched
-from nearmt.bench.report import as_markdown, growth_chart, tables
-from nearmt.bench.settings import TABLES
-from nearmt.bench.timing import Stopwatch, Timing, described, interleaved
 from nearmt.cli.options import numbers_of
+from nearmt.datastore import Snapshot
 from nearmt.errors import SettingError, StoreMismatchError
-from nearmt.seq2seq.reference import save_random_marian
-from nearmt.store import Snapshot
+from nearmt.experiments.bench import BenchSettings, run_bench
+from nearmt.experiments.bench.materials import NUM_QUERIES, timing_states
+from nearmt.experiments.bench.memory import watched
+from nearmt.experiments.bench.report import as_markdown, growth_chart, tables
+from nearmt.experiments.bench.settings import TABLES
+from nearmt.experiments.bench.timing import Stopwatch, Timing, described, interleaved
+from nearmt.models.reference import save_random_marian
 
 SETTINGS = BenchSettings(
     entries=40_000, batches=(1, 3), k=(2, 4), beam=2, source_length=6, output_length=5, rounds=1, index="IVF16,PQ32x4fs"
@@ -29,7 +29,7 @@ def measured(client, tmp_path_factory):
     out = tmp_path_factory.mktemp("bench") / "out"
     save_random_marian(out.parent / "tiny", vocabulary=300, width=64, layers=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nearmt.bench.systems.ORIGINAL_INDEX", "IVF16,PQ8x4")
+        patch.setattr("nearmt.experiments.bench.systems.ORIGINAL_INDEX", "IVF16,PQ8x4")
         content = run_bench(client.store, out, SETTINGS, out.parent / "tiny")
     return out, content
 
@@ -118,8 +118,8 @@ def test_memory_on_top_is_seen_while_it_is_held():
 
 def test_the_store_is_used_again(measured, client, monkeypatch):
     out, _ = measured
-    monkeypatch.setattr("nearmt.bench.materials.fill", lambda *args: pytest.fail("made again"))
-    monkeypatch.setattr("nearmt.bench.living.fill", lambda *args: pytest.fail("made again"))
+    monkeypatch.setattr("nearmt.experiments.bench.materials.fill", lambda *args: pytest.fail("made again"))
+    monkeypatch.setattr("nearmt.experiments.bench.living.fill", lambda *args: pytest.fail("made again"))
     again = run_bench(
         client.store, out, BenchSettings(**{**vars(SETTINGS), "tables": ("search", "living")}), out.parent / "tiny"
     )

@@ -10,12 +10,12 @@ import toy
 
 from children import started
 from nearmt import intake
-from nearmt.builder import Builder, BuildSettings
+from nearmt.building.builder import Builder, BuildSettings
+from nearmt.building.extract import batches_by_length
 from nearmt.corpus import SentencePair
+from nearmt.datastore import Manifest, Snapshot, partial_folder
 from nearmt.errors import CorpusError, NearMTError, SettingError, StoreError, StoreMismatchError
-from nearmt.harvest import batches_by_length
-from nearmt.memory import Store, build
-from nearmt.store import Manifest, Snapshot, partial_folder
+from nearmt.store import Store, build
 from nearmt.translator import Translator
 
 SMALL = BuildSettings(segment_entries=400)
@@ -161,8 +161,8 @@ def test_a_build_killed_before_its_first_commit_has_not_begun(memory, toy_model,
 
 
 def test_two_builds_of_one_store_do_not_meet(memory, toy_model, tmp_path):
+    from nearmt.datastore import build_lock
     from nearmt.errors import StoreLockedError
-    from nearmt.store import build_lock
 
     out = tmp_path / "s.store"
     with build_lock(out), pytest.raises(StoreLockedError, match="another process is building"):
@@ -209,7 +209,7 @@ def test_a_fault_at_the_end_is_known_before_anything_is_decoded(memory, toy_mode
     heard = []
     with memory.open("a", encoding="utf-8") as out:
         out.write("no tab in this line\n")
-    monkeypatch.setattr("nearmt.intake.decode_segment", lambda *args, **options: heard.append("decoded"))
+    monkeypatch.setattr("nearmt.building.ingest.decode_segment", lambda *args, **options: heard.append("decoded"))
     with pytest.raises(CorpusError, match="121"):
         build(memory, model=toy_model, out=tmp_path / "s", progress=lambda stage, done, total: heard.append(stage))
     assert not heard

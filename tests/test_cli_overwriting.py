@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nearmt.demo import Materials
 from nearmt.errors import OutputExistsError
-from nearmt.memory import Store
-from nearmt.seq2seq import Seq2Seq
+from nearmt.experiments.demo import Materials
+from nearmt.models import Seq2Seq
+from nearmt.store import Store
 from test_cli import assert_one_sentence, nearmt  # noqa: F401  # a fixture
 
 SENTENCE = "die neue tabelle zeigt die zelle .\n"
@@ -150,7 +150,7 @@ def test_bench_server_leaves_the_working_directory_alone(client, tmp_path):
 @pytest.mark.parametrize("command", ["demo", "paper", "bench"])
 def test_a_folder_of_others_is_refused(nearmt, client, tmp_path, command, monkeypatch):  # noqa: F811
     materials = Materials(client.model, client.memory, client.dev, client.test)
-    monkeypatch.setattr("nearmt.demo.find_materials", lambda: materials)
+    monkeypatch.setattr("nearmt.experiments.demo.find_materials", lambda: materials)
     arguments = {"demo": (), "paper": ("demo-de-en",), "bench": (client.store,)}[command]
     for name in ("report.html", "results.json", "result.json", "performance.md", "bench.md"):
         (tmp_path / name).write_text("precious")
@@ -172,7 +172,7 @@ def test_a_folder_of_others_is_refused(nearmt, client, tmp_path, command, monkey
 )
 def test_a_folder_of_an_older_version_is_known(nearmt, client, tmp_path, command, known, monkeypatch):  # noqa: F811
     materials = Materials(client.model, client.memory, client.dev, client.test)
-    monkeypatch.setattr("nearmt.demo.find_materials", lambda: materials)
+    monkeypatch.setattr("nearmt.experiments.demo.find_materials", lambda: materials)
 
     def loaded(*args, **options):
         raise KeyboardInterrupt

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from nearmt.building.corrections import Batch
 from nearmt.cli.app import app
 from nearmt.corpus import SentencePair
-from nearmt.corrections import Batch
-from nearmt.memory import Store
+from nearmt.store import Store
 from nearmt.translator import Translator
 
 SOURCE = "die neue tabelle zeigt die zelle ."
@@ -131,7 +131,7 @@ def test_what_another_process_stored_meanwhile_is_corrected(store, toy_model):
 
 
 def test_a_long_lived_store_reads_what_it_added_again(store, monkeypatch):
-    monkeypatch.setattr("nearmt.editing._MAX_RECENT", 2)
+    monkeypatch.setattr("nearmt.building.editing._MAX_RECENT", 2)
     for number in range(6):
         store.add([pair(OLD, source=f"{SOURCE} {number}")])
     for number in range(6):
@@ -139,7 +139,7 @@ def test_a_long_lived_store_reads_what_it_added_again(store, monkeypatch):
 
 
 def test_a_build_keeps_all_targets_of_a_source(toy_model, tmp_path):
-    from nearmt.memory import build
+    from nearmt.store import build
 
     memory = tmp_path / "memory.tsv"
     memory.write_text("".join(f"{SOURCE}\t{target}\n" for target in (OLD, NEW, OLD)), encoding="utf-8")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from damage import COLUMNS, HARMS, STATES, check_states, harm, pair, path_of, states_of
+from nearmt.building.repair import Repaired
+from nearmt.building.repair import repair_with as repair
+from nearmt.datastore import Manifest, Snapshot, verify
+from nearmt.datastore.extent import LOG
 from nearmt.errors import StoreDamagedError, StoreError
-from nearmt.memory import Store
-from nearmt.repairing import Repaired
-from nearmt.repairing import repair_with as repair
-from nearmt.store import Manifest, Snapshot, verify
-from nearmt.store.extent import LOG
+from nearmt.store import Store
 from nearmt.translator import Translator
 from torture_store import check_search, content_of, refusal, settle
 

@@ -14,13 +14,13 @@ import pytest
 from conftest import QUICK
 from nearmt.cli import demo_command
 from nearmt.cli.output import command_of_this_program
-from nearmt.decoder import Decoder
-from nearmt.demo import Materials, find_materials, run_demo, write_report
-from nearmt.demo import run as demo_run
-from nearmt.devset import load_pairs
-from nearmt.report import BarChart, LineChart
-from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Languages, Manifest
+from nearmt.datastore import Languages, Manifest
+from nearmt.decoding.decoder import Decoder
+from nearmt.experiments.demo import Materials, find_materials, run_demo, write_report
+from nearmt.experiments.demo import run as demo_run
+from nearmt.experiments.report import BarChart, LineChart
+from nearmt.models import Seq2Seq
+from nearmt.training.devset import load_pairs
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ import pytest
 
 from conftest import QUICK
 from nearmt.errors import SettingError, StoreMismatchError
-from nearmt.memory import Store, build
-from nearmt.scores import bleu
-from nearmt.seq2seq import Seq2Seq
+from nearmt.evaluation.scores import bleu
+from nearmt.models import Seq2Seq
+from nearmt.store import Store, build
 from nearmt.translator import Translator
 
 
@@ -58,7 +58,7 @@ def test_a_store_trained_anew_is_opened_with_the_engine_of_its_training(store_co
 
 
 def test_a_build_goes_on_with_the_engine_it_began_with(client, toy_model, fast, tmp_path):
-    from nearmt.builder import Builder, BuildSettings
+    from nearmt.building.builder import Builder, BuildSettings
 
     Builder(tmp_path / "s.partial", toy_model, BuildSettings()).start([client.memory])
     with pytest.raises(SettingError, match="begun with the engine torch, not int8"):

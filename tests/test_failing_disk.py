@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from nearmt.corpus import SentencePair
+from nearmt.datastore import Manifest, Snapshot, partial_folder, verify
 from nearmt.errors import StoreError
-from nearmt.memory import Store, build
-from nearmt.store import Manifest, Snapshot, partial_folder, verify
+from nearmt.store import Store, build
 from nearmt.translator import Translator
 from torture_memory import Change
 from torture_store import ADAPTATION, BUILD, check_search, content_of, perform, refusal, settle, write_memory

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nearmt.memory import Store
-from nearmt.store import Manifest, verify
+from nearmt.datastore import Manifest, verify
+from nearmt.store import Store
 from nearmt.translator import Translator
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,17 +7,20 @@ import pytest
 import torch
 
 from conftest import QUICK
-from nearmt.decoder import Decoder
-from nearmt.devset import collect_cache, dev_from_pairs, load_pairs
-from nearmt.evidence import explain_tokens
-from nearmt.guard import STAGES, Guard, Trails, stages
-from nearmt.memory import Store
-from nearmt.metak import MetaK, NeighborCache, TrainingSettings, fit_guard, train_metak
-from nearmt.metak.guarding import MAX_LOST_GAIN
-from nearmt.mixture import Vanilla
-from nearmt.neighbors import Neighbors
-from nearmt.relatives import load_relative
-from nearmt.retrieved import Retrieved, Trail, trails_along
+from nearmt.decoding.decoder import Decoder
+from nearmt.decoding.evidence import explain_tokens
+from nearmt.methods.damping import STAGES, Guard, Trails, stages
+from nearmt.methods.metak import MetaK
+from nearmt.methods.mixture import Vanilla
+from nearmt.methods.retrieved import Retrieved, Trail, trails_along
+from nearmt.methods.variants import load_relative
+from nearmt.retrieval.neighbors import Neighbors
+from nearmt.store import Store
+from nearmt.training.cache import NeighborCache
+from nearmt.training.devset import collect_cache, dev_from_pairs, load_pairs
+from nearmt.training.fit_damping import MAX_LOST_GAIN, fit_guard
+from nearmt.training.schedule import TrainingSettings
+from nearmt.training.train_metak import train_metak
 from nearmt.translator import Translator
 from synthetic import VOCABULARY, make_cache
 
@@ -220,7 +223,7 @@ def test_a_store_learns_a_guard_unless_told_not_to_and_never_the_papers_way(stor
 
 @pytest.mark.parametrize("guard", [None, even_guard(1.0, 2.0, 4.0)])
 def test_a_saved_network_keeps_its_guard(tmp_path, guard):
-    from nearmt.relatives.robust import Robust
+    from nearmt.methods.robust import Robust
 
     for number, network in enumerate((MetaK(4, 1.0), Robust(4))):
         network.guard = guard

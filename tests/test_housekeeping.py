@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from nearmt import builder, housekeeping
-from nearmt.health import describe
-from nearmt.intake import Intake
-from nearmt.memory import Store, build
-from nearmt.store import Manifest, Snapshot, partial_folder, verify
-from nearmt.store import verify as verify_store
+from nearmt.building.ingest import Intake
+from nearmt.building.stats import describe
+from nearmt.datastore import Manifest, Snapshot, partial_folder, verify
+from nearmt.datastore import verify as verify_store
+from nearmt.store import Store, build
 from torture_memory import Change
 from torture_store import ADAPTATION, BUILD, content_of, perform, settle, write_memory
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmt.corpus import SentencePair
+from nearmt.datastore import KeyCode, Languages, Manifest, SegmentData, Snapshot, append_segment
 from nearmt.errors import SettingError, StoreDamagedError
-from nearmt.index import build_index, choose_factory, load_index
-from nearmt.index.exact import StreamedIndex
-from nearmt.index.faiss_index import load_faiss_index, save_index
-from nearmt.recall import held_out_states, measure_recall
-from nearmt.retriever import Retriever
-from nearmt.store import KeyCode, Languages, Manifest, SegmentData, Snapshot, append_segment
+from nearmt.retrieval.index import build_index, choose_factory, load_index
+from nearmt.retrieval.index.exact import StreamedIndex
+from nearmt.retrieval.index.faiss_index import load_faiss_index, save_index
+from nearmt.retrieval.recall import held_out_states, measure_recall
+from nearmt.retrieval.search import Retriever
 from properties import examples
 
 
@@ -121,7 +121,7 @@ def test_compressed_search_is_reranked_exactly_and_its_recall_measured(tmp_path)
     assert worse.mass < recall.mass
     assert measure_recall(Retriever(snapshot), states, excluded, 8).mass == 1
     with pytest.MonkeyPatch.context() as patch:  # asked for in pieces it is the same
-        patch.setattr("nearmt.recall._ROWS", 7)
+        patch.setattr("nearmt.retrieval.recall._ROWS", 7)
         assert measure_recall(retriever, states, excluded, 8) == recall
 
 
@@ -177,7 +177,7 @@ def test_a_deeper_search_of_some_rows_takes_little_memory_and_finds_the_same(tmp
         return found
 
     monkeypatch.setattr(Retriever, "_candidates", recorded)
-    monkeypatch.setattr("nearmt.retriever.search._MOST_CANDIDATES", 2500)
+    monkeypatch.setattr("nearmt.retrieval.search._MOST_CANDIDATES", 2500)
     found = retriever.search(queries, 32, excluded)
     assert max(rows * columns for rows, columns in shapes[1:]) <= 2500
     for name in ("squared_distances", "token_ids", "entry_ids", "found"):

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fake_model import WIDTH, FakeModel, state_of
+from nearmt.building.compaction import compact
+from nearmt.building.editing import Editor
+from nearmt.building.repair import repair_with as repair
 from nearmt.corpus import SentencePair
-from nearmt.editing import Editor
-from nearmt.housekeeping import compact
-from nearmt.repairing import repair_with as repair
-from nearmt.retriever import Reader
-from nearmt.store import BuildProgress, Filter, Languages, Manifest, Snapshot, verify
+from nearmt.datastore import BuildProgress, Filter, Languages, Manifest, Snapshot, verify
+from nearmt.retrieval.reader import Reader
 from properties import examples
 
 WORDS = ["rot", "grün", "blau", "haus", "baum"]
@@ -154,7 +154,7 @@ LivingStore.TestCase.settings = examples(15, suppressed=tuple(HealthCheck), stat
 @pytest.fixture(autouse=True)
 def _taken_in_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small enough that the entries of a few sentences are taken into the index."""
-    monkeypatch.setattr("nearmt.retriever.search._TAKEN_IN", 8)
+    monkeypatch.setattr("nearmt.retrieval.search._TAKEN_IN", 8)
 
 
 @pytest.mark.usefixtures("_taken_in_soon")

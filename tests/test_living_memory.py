@@ -11,14 +11,25 @@ import torch
 
 from conftest import QUICK
 from nearmt import housekeeping
+from nearmt.building.editing import Editor, Removed
 from nearmt.corpus import SentencePair
-from nearmt.editing import Editor, Removed
+from nearmt.datastore import (
+    Filter,
+    Manifest,
+    SegmentData,
+    Snapshot,
+    append_segment,
+    compaction_lock,
+    verify,
+    write_lock,
+)
 from nearmt.errors import SettingError, StoreLockedError, StoreMismatchError
-from nearmt.index import build_index
-from nearmt.index.faiss_index import save_index
-from nearmt.memory import Store, build
-from nearmt.retriever import MergedRetriever, Reader, Retriever
-from nearmt.store import Filter, Manifest, SegmentData, Snapshot, append_segment, compaction_lock, verify, write_lock
+from nearmt.retrieval.index import build_index
+from nearmt.retrieval.index.faiss_index import save_index
+from nearmt.retrieval.merged import MergedRetriever
+from nearmt.retrieval.reader import Reader
+from nearmt.retrieval.search import Retriever
+from nearmt.store import Store, build
 from nearmt.translator import Translator
 from test_index import clustered, make_store
 
@@ -232,7 +243,7 @@ def test_k_live_neighbours_come_back_whatever_was_removed(tmp_path, factory, rem
 
 
 def test_new_entries_are_taken_into_the_index_and_old_retrievers_do_not_see_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("nearmt.retriever.search._TAKEN_IN", 64)
+    monkeypatch.setattr("nearmt.retrieval.search._TAKEN_IN", 64)
     indexed_store(tmp_path / "s", 1000, "IVF16,Flat")
     reader = Reader(tmp_path / "s")
     old = reader.retriever
@@ -379,7 +390,7 @@ def test_an_emptied_store_can_be_compacted_and_filled_again(store_copy, toy_mode
 
 def test_training_goes_on_while_pairs_are_added(store_copy, toy_model, client, monkeypatch):
     store = Store(store_copy, model=toy_model)
-    from nearmt.adaptation import Adapter
+    from nearmt.training.adapt import Adapter
 
     adapt = Adapter.adapt
 

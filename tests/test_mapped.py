@@ -9,14 +9,14 @@ import torch
 from nearmt import housekeeping
 from nearmt.cli.options import bytes_of
 from nearmt.corpus import SentencePair
+from nearmt.datastore import SegmentData, Snapshot, append_segment, verify
 from nearmt.errors import SettingError, StoreDamagedError
-from nearmt.index import Allowed, load_index
-from nearmt.index.exact import StreamedIndex
-from nearmt.index.parts import PartedIndex, bytes_in_memory
-from nearmt.indexing import IndexSettings, index_snapshot
-from nearmt.recall import held_out_states, measure_recall
-from nearmt.retriever import Retriever
-from nearmt.store import SegmentData, Snapshot, append_segment, verify
+from nearmt.retrieval.index import Allowed, load_index
+from nearmt.retrieval.index.exact import StreamedIndex
+from nearmt.retrieval.index.parts import PartedIndex, bytes_in_memory
+from nearmt.retrieval.indexing import IndexSettings, index_snapshot
+from nearmt.retrieval.recall import held_out_states, measure_recall
+from nearmt.retrieval.search import Retriever
 from test_index import clustered, make_store
 
 ENTRIES = 40_000

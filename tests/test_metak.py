@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from nearmt.errors import SettingError, StoreDamagedError
-from nearmt.metak import MetaK, NeighborCache, TrainingSettings, rank_vanilla, temperatures, train_metak
-from nearmt.metak.schedule import Batches
-from nearmt.metak.training import distance_scale, likelihood_table
-from nearmt.metak.tuning import vanilla_loss
-from nearmt.mixture import Vanilla, mix
-from nearmt.neighbors import Neighbors
+from nearmt.methods.metak import MetaK
+from nearmt.methods.mixture import Vanilla, mix
+from nearmt.retrieval.neighbors import Neighbors
+from nearmt.training.cache import NeighborCache
+from nearmt.training.schedule import Batches, TrainingSettings
+from nearmt.training.train_metak import distance_scale, likelihood_table, train_metak
+from nearmt.training.tune_vanilla import rank_vanilla, temperatures, vanilla_loss
 from synthetic import VOCABULARY, bare, make_cache
 
 QUICK = TrainingSettings(steps=1500, first_check=100, learning_rate=3e-3)

@@ -23,16 +23,17 @@ pytest.importorskip("milvus_lite", reason="nearmt[milvus] is not installed")
 
 from milvus_servers import VENV, LiteServer, RealServer
 from nearmt import indexing
-from nearmt.bench.indexes import as_table, compare_indexes
 from nearmt.corpus import SentencePair
+from nearmt.datastore import Filter, Manifest, Snapshot
 from nearmt.errors import IndexUnavailableError, MissingExtraError, SettingError
-from nearmt.index import load_index
-from nearmt.index.milvus import Connection, MilvusChoice, MilvusIndex, checked_uri, collection, search
-from nearmt.index.milvus.tags import SEVERAL, origin_tags
-from nearmt.indexing import IndexSettings, index_snapshot
-from nearmt.memory import Store, build
-from nearmt.retriever import Reader, Retriever
-from nearmt.store import Filter, Manifest, Snapshot
+from nearmt.experiments.bench.indexes import as_table, compare_indexes
+from nearmt.retrieval.index import load_index
+from nearmt.retrieval.index.milvus import Connection, MilvusChoice, MilvusIndex, checked_uri, collection, search
+from nearmt.retrieval.index.milvus.tags import SEVERAL, origin_tags
+from nearmt.retrieval.indexing import IndexSettings, index_snapshot
+from nearmt.retrieval.reader import Reader
+from nearmt.retrieval.search import Retriever
+from nearmt.store import Store, build
 from nearmt.translator import Translator
 from serving import running, settings_for
 from test_index import brute_force, clustered, make_store
@@ -222,7 +223,7 @@ def grounds(translator: Translator, text: str) -> list[list[tuple[str, str, floa
 def test_a_living_memory_in_milvus_is_the_same_as_with_faiss(store_copy, toy_model, lite, tmp_path, monkeypatch):
     monkeypatch.setattr(indexing, "_CARRIED", 20)
     # So that equal distances are summed alike: faiss rounds otherwise than torch does, and would part what is tied.
-    monkeypatch.setattr("nearmt.retriever.search._TAKEN_IN", 256)
+    monkeypatch.setattr("nearmt.retrieval.search._TAKEN_IN", 256)
     twin = Path(shutil.copytree(store_copy, tmp_path / "twin.store"))
     stores = [in_milvus(Store(store_copy, model=toy_model), lite, "milvus:FLAT"), Store(twin, model=toy_model)]
     translators = [Translator(store.folder, model=toy_model) for store in stores]
@@ -354,7 +355,7 @@ def test_a_collection_that_somebody_dropped_is_filled_anew_by_indexing(store_cop
 
 
 def test_a_store_is_built_in_milvus_and_replaced_there(client, toy_model, lite, tmp_path):
-    from nearmt.builder import BuildSettings
+    from nearmt.building.builder import BuildSettings
 
     settings = BuildSettings(index="milvus:FLAT", uri=lite)
     store = build(client.memory, model=toy_model, out=tmp_path / "a.store", train=False, settings=settings)

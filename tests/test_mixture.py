@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmt.errors import SettingError
-from nearmt.mixture import (
+from nearmt.methods.mixture import (
     MixtureWeights,
     Uniform,
     Vanilla,
@@ -18,7 +18,7 @@ from nearmt.mixture import (
     size_likelihoods,
     weights_from_sizes,
 )
-from nearmt.neighbors import Neighbors
+from nearmt.retrieval.neighbors import Neighbors
 from properties import examples
 from synthetic import bare
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from nearmt.errors import NearMTError, SettingError
-from nearmt.paper import lab as lab_module
-from nearmt.paper import load_config, run_paper
-from nearmt.paper.config import READY, SECTIONS
-from nearmt.paper.lab import Lab
-from nearmt.paper.main_table import MainTable
-from nearmt.paper.workspace import Workspace
-from nearmt.seq2seq import Seq2Seq
+from nearmt.experiments.paper import lab as lab_module
+from nearmt.experiments.paper import load_config, run_paper
+from nearmt.experiments.paper.config import READY, SECTIONS
+from nearmt.experiments.paper.lab import Lab
+from nearmt.experiments.paper.main_table import MainTable
+from nearmt.experiments.paper.workspace import Workspace
+from nearmt.models import Seq2Seq
 
 CONFIG = """
 title = "Toy <domains>"

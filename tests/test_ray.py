@@ -17,16 +17,16 @@ import numpy as np
 import pytest
 import toy
 
-from nearmt.builder import BuildSettings
+from nearmt.building.builder import BuildSettings
+from nearmt.building.compatibility import model_description
+from nearmt.building.ray import RaySettings, check_installed
+from nearmt.building.ray.connection import connected
+from nearmt.building.ray.worker import Job, Refusal, Worker
 from nearmt.cli.options import ray_options
-from nearmt.cluster import RaySettings, check_installed
-from nearmt.cluster.connection import connected
-from nearmt.cluster.worker import Job, Refusal, Worker
-from nearmt.compatibility import model_description
+from nearmt.datastore import Languages, Manifest, Snapshot, partial_folder
 from nearmt.errors import ClusterError, MissingExtraError, SettingError
-from nearmt.memory import Store, build
-from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Languages, Manifest, Snapshot, partial_folder
+from nearmt.models import Seq2Seq
+from nearmt.store import Store, build
 
 pytestmark = [
     pytest.mark.part("ray"),
@@ -146,9 +146,9 @@ def test_a_build_whose_driver_was_killed_goes_on(ray_here, memory, toy_model, cl
     out = tmp_path / "s.store"
     script = f"""
 import time
-from nearmt.builder import BuildSettings
-from nearmt.cluster import RaySettings
-from nearmt.memory import build
+from nearmt.building.builder import BuildSettings
+from nearmt.building.ray import RaySettings
+from nearmt.store import build
 build({str(memory)!r}, model={str(client.model)!r}, out={str(out)!r}, train=False, cluster=RaySettings(),
       settings=BuildSettings(segment_entries=100), progress=lambda stage, done, total: time.sleep(0.3))
 """
@@ -212,12 +212,12 @@ def test_workers_that_are_lost_or_do_not_come_are_waited_for_only_so_long(
                 os.kill(pid, signal.SIGKILL)
 
     with monkeypatch.context() as patch:
-        patch.setattr("nearmt.cluster.pool._MAX_LOSSES", 1)
+        patch.setattr("nearmt.building.ray.pool._MAX_LOSSES", 1)
         with pytest.raises(ClusterError, match=r"^1 workers were lost over the same sentences, .* because .") as lost:
             built(memory, toy_model, tmp_path / "a.store", cluster=RaySettings(workers=1), progress=kill)
     assert "common causes" not in str(lost.value)
     assert "\n" not in str(lost.value)
-    monkeypatch.setattr("nearmt.cluster.pool._PATIENCE", 1.0)
+    monkeypatch.setattr("nearmt.building.ray.pool._PATIENCE", 1.0)
     with pytest.raises(ClusterError, match=r"each needs 1 CPU, 0.001 GPU, and the cluster has [0-9.]+ CPU free$"):
         built(memory, toy_model, tmp_path / "b.store", cluster=RaySettings(workers=1, gpus=0.001))
 

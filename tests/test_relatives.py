@@ -8,16 +8,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearmt.datastore.snapshot import entries_of
 from nearmt.errors import SettingError, StoreDamagedError
-from nearmt.metak import NeighborCache, TrainingSettings
-from nearmt.mixture import mix
-from nearmt.neighbors import Neighbors
-from nearmt.relatives import RELATIVES, load_relative, train_relative
-from nearmt.relatives.kernel import Kernel
-from nearmt.relatives.perturbation import noisy, perturbed, without_nearest
-from nearmt.relatives.robust import Robust
-from nearmt.retrieved import Retrieved, top_probabilities
-from nearmt.store.snapshot import entries_of
+from nearmt.methods.kernel import Kernel
+from nearmt.methods.mixture import mix
+from nearmt.methods.retrieved import Retrieved, top_probabilities
+from nearmt.methods.robust import Robust
+from nearmt.methods.variants import RELATIVES, load_relative
+from nearmt.retrieval.neighbors import Neighbors
+from nearmt.training.cache import NeighborCache
+from nearmt.training.perturbation import noisy, perturbed, without_nearest
+from nearmt.training.schedule import TrainingSettings
+from nearmt.training.train_variants import train_relative
 from properties import examples
 from synthetic import VOCABULARY, make_cache
 

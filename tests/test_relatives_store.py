@@ -6,21 +6,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-import nearmt.adaptation
-import nearmt.neighbors
+import nearmt.retrieval.neighbors
+import nearmt.training.adapt
 from conftest import QUICK
-from nearmt.adaptation import AdaptationSettings
-from nearmt.devset import collect_cache, dev_from_pairs
+from nearmt.datastore import Manifest
+from nearmt.decoding.evidence import explain_tokens
 from nearmt.errors import SettingError, StoreMismatchError
-from nearmt.evaluation import evaluate
-from nearmt.evidence import explain_tokens
-from nearmt.memory import Store
-from nearmt.methods import METHODS, MethodRequest, make_method
-from nearmt.relatives import RELATIVES
-from nearmt.retrieved import Retrieved
-from nearmt.retriever import Retriever
-from nearmt.scores import bleu
-from nearmt.store import Manifest
+from nearmt.evaluation.evaluate import evaluate
+from nearmt.evaluation.scores import bleu
+from nearmt.methods.registry import METHODS, MethodRequest, make_method
+from nearmt.methods.retrieved import Retrieved
+from nearmt.methods.variants import RELATIVES
+from nearmt.retrieval.search import Retriever
+from nearmt.store import Store
+from nearmt.training.adapt import AdaptationSettings
+from nearmt.training.devset import collect_cache, dev_from_pairs
 from nearmt.translator import Translator
 
 ALL = replace(QUICK, methods=("adaptive", *RELATIVES))
@@ -145,7 +145,7 @@ def test_damage_is_found_and_old_networks_go_with_the_second_training(trained, t
 def test_nobody_pays_for_what_he_does_not_look_at(trained, toy_model, client, monkeypatch):
     """Keys, stored probabilities and the model's highest ones are fetched for those methods that look at them."""
     seen = []
-    fetch, top = nearmt.neighbors.entries_of, nearmt.neighbors.top_probabilities
+    fetch, top = nearmt.retrieval.neighbors.entries_of, nearmt.retrieval.neighbors.top_probabilities
 
     def counting_fetch(column, entry_ids):
         seen.append("keys" if column.ndim == 2 else "stored")
@@ -155,8 +155,8 @@ def test_nobody_pays_for_what_he_does_not_look_at(trained, toy_model, client, mo
         seen.append("top")
         return top(log_probs)
 
-    monkeypatch.setattr("nearmt.store.snapshot.entries_of", counting_fetch)
-    monkeypatch.setattr(nearmt.neighbors, "top_probabilities", counting_top)
+    monkeypatch.setattr("nearmt.datastore.snapshot.entries_of", counting_fetch)
+    monkeypatch.setattr(nearmt.retrieval.neighbors, "top_probabilities", counting_top)
     expected = {"adaptive": set(), "vanilla": set(), "uniform": set(), "kernel": {"keys"}, "robust": {"stored", "top"}}
     for name, parts in expected.items():
         seen.clear()

@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 
 from damage import check_states, content_names, flip, harm, pair, path_of
 from nearmt import repairing
-from nearmt.adaptation import AdaptationSettings
+from nearmt.building.repair import Repaired
+from nearmt.building.repair import repair_with as repair
 from nearmt.cli.app import app
 from nearmt.cli.soundness import _say_lost
+from nearmt.datastore import Keeper, Lost, Snapshot, verify
 from nearmt.errors import ModelError, StoreError, StoreMismatchError
-from nearmt.memory import Store, build
-from nearmt.repairing import Repaired
-from nearmt.repairing import repair_with as repair
-from nearmt.store import Keeper, Lost, Snapshot, verify
+from nearmt.store import Store, build
+from nearmt.training.adapt import AdaptationSettings
 from nearmt.translator import Translator
 from torture_store import ADAPTATION, BUILD, content_of, settle, write_memory
 

@@ -14,7 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 import tiny_models
 from nearmt.errors import ModelError
-from nearmt.seq2seq import ForcedTokens, Seq2Seq
+from nearmt.models import ForcedTokens, Seq2Seq
 
 SOURCES = ["die Tabelle ist gesperrt.", "der Hund", "das kleine Haus und ein Wort nicht rot."]
 TARGETS = ["the spreadsheet is locked.", "a dog ☃ red", "this small house and a word not red."]

@@ -19,9 +19,9 @@ from transformers import MarianMTModel
 import tiny_models
 from children import result_of
 from nearmt.errors import SettingError
-from nearmt.memory import Store, build
-from nearmt.seq2seq import Seq2Seq, int8, processor
-from nearmt.seq2seq.reference import load_for_generate
+from nearmt.models import Seq2Seq, int8, processor
+from nearmt.models.reference import load_for_generate
+from nearmt.store import Store, build
 from nearmt.translator import Translator
 
 REASON = "a trial was ended by SIGILL"
@@ -207,7 +207,7 @@ def test_without_an_interpreter_the_answer_is_no(tmp_path: Path, monkeypatch: py
 
 def test_a_program_survives_such_a_processor_and_says_one_line(marian: Path, tmp_path: Path) -> None:
     script = (
-        "import sys\nfrom nearmt.seq2seq import Seq2Seq, processor\nprocessor._TRIAL = sys.argv[2]\n"
+        "import sys\nfrom nearmt.models import Seq2Seq, processor\nprocessor._TRIAL = sys.argv[2]\n"
         "print(Seq2Seq.load(sys.argv[1], dtype='bfloat16').dtype)"
     )
     done = in_a_child(script, marian, ILL)

@@ -13,8 +13,8 @@ from transformers import AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedMode
 from transformers.utils import logging as transformers_logging
 
 import tiny_models
-from nearmt.beam import BeamSettings, EarlyStopping, Hypothesis, beam_search
-from nearmt.seq2seq import Seq2Seq
+from nearmt.decoding.beam import BeamSettings, EarlyStopping, Hypothesis, beam_search
+from nearmt.models import Seq2Seq
 
 TEXTS = ["die Tabelle ist gesperrt.", "der Hund", "das kleine Haus und ein Wort nicht rot.", "wir öffnen die Datei."]
 

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 import tiny_models
-from nearmt.beam import BeamSettings
-from nearmt.decoder import Decoder, DecodingSettings
+from nearmt.decoding.beam import BeamSettings
+from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.errors import MissingExtraError, ModelError, SettingError
-from nearmt.seq2seq import Seq2Seq, int8
-from nearmt.seq2seq.int8 import layers, networks
-from nearmt.seq2seq.int8 import session as int8_session
-from nearmt.seq2seq.int8.layers import Layers, QuantizedRows, QuantizedWeights, quantize_weights
+from nearmt.models import Seq2Seq, int8
+from nearmt.models.int8 import layers, networks
+from nearmt.models.int8 import session as int8_session
+from nearmt.models.int8.layers import Layers, QuantizedRows, QuantizedWeights, quantize_weights
 
 SOURCES = ["die Tabelle ist gesperrt.", "der Hund", "das kleine Haus und ein Wort nicht rot.", "wir öffnen die Datei."]
 TARGETS = ["the spreadsheet is locked.", "a dog red", "this small house and a word not red.", "we open the file."]
@@ -270,7 +270,7 @@ def test_wrong_settings_are_one_sentence(marian: Path) -> None:
 
 def test_without_onnxruntime_auto_is_torch(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(int8, "_LEAST_WIDTH", 32)
-    monkeypatch.setitem(__import__("sys").modules, "nearmt.seq2seq.int8.engine", None)
+    monkeypatch.setitem(__import__("sys").modules, "nearmt.models.int8.engine", None)
     assert Seq2Seq.load(marian).engine == "torch"
     with pytest.raises(MissingExtraError, match="pip install onnx onnxruntime"):
         Seq2Seq.load(marian, engine="int8")

@@ -13,8 +13,8 @@ from transformers import AutoTokenizer
 
 import tiny_models
 from nearmt.errors import MissingExtraError, ModelError, SettingError
-from nearmt.seq2seq import ModelIdentity, Seq2Seq
-from nearmt.seq2seq.languages import plain_code, resolve_code, same_language
+from nearmt.models import ModelIdentity, Seq2Seq
+from nearmt.models.languages import plain_code, resolve_code, same_language
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,7 +67,7 @@ def test_fingerprints_follow_contents_not_places(marian: Path, copy: Path) -> No
 
 
 def test_a_cached_blob_is_known_by_its_name(tmp_path: Path) -> None:
-    from nearmt.seq2seq.identity import fingerprint_weights
+    from nearmt.models.identity import fingerprint_weights
 
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "abc"
     blobs.mkdir()

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from nearmt.memory import Store
+from nearmt.store import Store
 
 SOURCE = "heute öffnet die tabelle die große zelle ."
 

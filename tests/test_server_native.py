@@ -144,7 +144,7 @@ def test_a_bad_file_fails_with_one_sentence_that_names_no_place(editable: Runnin
 
 
 def test_a_store_changed_on_disk_is_seen_without_a_restart(client, store_copy, toy_model):
-    from nearmt.memory import Store
+    from nearmt.store import Store
 
     with running(settings_for(store_copy)) as server:
         assert "spreadsheet" in server.translate(SOURCE)
@@ -153,7 +153,7 @@ def test_a_store_changed_on_disk_is_seen_without_a_restart(client, store_copy, t
 
 
 def test_several_stores_share_a_model_and_are_used_together(client, store_copy, toy_model):
-    from nearmt.memory import Store
+    from nearmt.store import Store
 
     Store(store_copy, model=toy_model).add([(SOURCE, "the window is open .")])
     settings = settings_for(client.store, stores={"house": client.store, "client": store_copy})

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from nearmt.corpus import SentencePair
-from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
-from nearmt.store import (
+from nearmt.datastore import (
     BuildProgress,
     Languages,
     Manifest,
@@ -24,6 +23,7 @@ from nearmt.store import (
     verify,
     write_lock,
 )
+from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
 
 WIDTH = 4
 
@@ -178,7 +178,7 @@ def test_a_changed_manifest_is_refused(folder):
 
 
 def test_one_writer_at_a_time_and_a_dead_one_does_not_hold_the_lock(folder):
-    hold = "import sys, time; from pathlib import Path; from nearmt.store import write_lock\n"
+    hold = "import sys, time; from pathlib import Path; from nearmt.datastore import write_lock\n"
     hold += "with write_lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     other = subprocess.Popen([sys.executable, "-c", hold, str(folder)], stdout=subprocess.PIPE, text=True)
     try:
@@ -215,7 +215,7 @@ import resource, signal, sys
 from pathlib import Path
 from test_store import appended, segment
 from nearmt.errors import StoreError
-from nearmt.store import Manifest
+from nearmt.datastore import Manifest
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 folder = Path(sys.argv[1])

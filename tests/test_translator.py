@@ -8,16 +8,16 @@ import torch
 import toy
 
 from conftest import QUICK
-from nearmt.beam import BeamSettings
 from nearmt.corpus import SentencePair
-from nearmt.decoder import Decoder, DecodingSettings
-from nearmt.devset import collect_cache, dev_from_memory, dev_from_pairs
+from nearmt.datastore import Manifest
+from nearmt.decoding.beam import BeamSettings
+from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.errors import SettingError, StoreError, StoreMismatchError
-from nearmt.evaluation import evaluate
-from nearmt.memory import Store, build
-from nearmt.mixture import Vanilla
-from nearmt.scores import bleu, compare
-from nearmt.store import Manifest
+from nearmt.evaluation.evaluate import evaluate
+from nearmt.evaluation.scores import bleu, compare
+from nearmt.methods.mixture import Vanilla
+from nearmt.store import Store, build
+from nearmt.training.devset import collect_cache, dev_from_memory, dev_from_pairs
 from nearmt.translator import Translator
 
 
@@ -235,7 +235,7 @@ def test_the_cache_holds_no_neighbor_that_was_to_be_left_out(translator, toy_mod
 
 def test_the_best_bleu_wins_and_then_the_likelier(translator, toy_model, client):
     """Planted candidates: one that helps, one that harms."""
-    from nearmt.adaptation import Adapter, Trial, best_trial
+    from nearmt.training.adapt import Adapter, Trial, best_trial
 
     good, bad = Vanilla(4, 0.1, 0.9), Vanilla(4, 0.1, 0.0)
     pairs = [SentencePair(*pair) for pair in client.test_pairs[:30]]
@@ -248,7 +248,7 @@ def test_the_best_bleu_wins_and_then_the_likelier(translator, toy_model, client)
 
 
 def test_settings_that_score_alike_are_told_apart_by_likelihood():
-    from nearmt.adaptation import Trial, likeliest_good_trial
+    from nearmt.training.adapt import Trial, likeliest_good_trial
 
     references = [f"the cat sat on the mat {i}" for i in range(10)]
     one_wrong = ("a cat sat on the mat 0", *references[1:])
@@ -275,8 +275,8 @@ def test_tuning_chooses_what_is_likely_and_records_what_it_tried(store_copy, toy
 
 
 def test_a_store_that_was_built_anew_meanwhile_is_not_given_the_network(store_copy, toy_model, client):
-    from nearmt.adaptation import commit_adaptation
-    from nearmt.metak import MetaK
+    from nearmt.methods.metak import MetaK
+    from nearmt.training.adapt import commit_adaptation
 
     snapshot = Store(store_copy).snapshot()
     manifest = snapshot.manifest
@@ -286,8 +286,8 @@ def test_a_store_that_was_built_anew_meanwhile_is_not_given_the_network(store_co
 
 
 def test_a_reader_still_finds_the_network_of_its_manifest_after_a_training(store_copy, toy_model, client):
-    from nearmt.methods import MethodRequest, make_method
-    from nearmt.retriever import Retriever
+    from nearmt.methods.registry import MethodRequest, make_method
+    from nearmt.retrieval.search import Retriever
 
     before = Store(store_copy).snapshot()
     Store(store_copy).train(client.dev, model=toy_model, settings=QUICK)

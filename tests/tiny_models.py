@@ -36,7 +36,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from nearmt.seq2seq.capture import find_projection
+from nearmt.models.capture import find_projection
 
 SOURCE_WORDS = [
     "die", "Tabelle", "ist", "gesperrt", "der", "Hund", "und", "das", "kleine",

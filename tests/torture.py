@@ -24,8 +24,8 @@ import torch
 import toy
 
 from nearmt import editing
-from nearmt.memory import build
-from nearmt.seq2seq import Seq2Seq
+from nearmt.models import Seq2Seq
+from nearmt.store import build
 from torture_children import Fate, run_child
 from torture_memory import PAIRS_A_COMMIT, Change, Memory, random_change
 from torture_store import (

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 import toy
 
-from nearmt.adaptation import AdaptationSettings
-from nearmt.builder import BuildSettings
+from nearmt.building.builder import BuildSettings
+from nearmt.building.repair import repair
+from nearmt.datastore import Manifest, Snapshot, partial_folder, set_aside_before, verify
+from nearmt.datastore.columns import columns_of
 from nearmt.errors import NearMTError
-from nearmt.memory import Store
-from nearmt.metak import TrainingSettings
-from nearmt.repairing import repair
-from nearmt.retriever import Retriever
-from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Manifest, Snapshot, partial_folder, set_aside_before, verify
-from nearmt.store.columns import columns_of
+from nearmt.models import Seq2Seq
+from nearmt.retrieval.search import Retriever
+from nearmt.store import Store
+from nearmt.training.adapt import AdaptationSettings
+from nearmt.training.schedule import TrainingSettings
 from nearmt.translator import Translator
 from torture_memory import Change, Memory
 

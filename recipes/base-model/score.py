@@ -10,8 +10,8 @@ from pathlib import Path
 from heldout import read_pairs
 from sacrebleu.metrics import BLEU, CHRF
 
-from nearmt.decoder import Decoder
-from nearmt.seq2seq import Seq2Seq
+from nearmt.decoding.decoder import Decoder
+from nearmt.models import Seq2Seq
 
 
 def main() -> None:

@@ -30,18 +30,18 @@ from nearmt.errors import (
 )
 
 if TYPE_CHECKING:
-    from nearmt.adaptation import AdaptationSettings
-    from nearmt.beam import BeamSettings
-    from nearmt.builder import BuildSettings
-    from nearmt.cluster import RaySettings
+    from nearmt.building.builder import BuildSettings
+    from nearmt.building.ray import RaySettings
+    from nearmt.building.repair import repair
     from nearmt.corpus import SentencePair, read_pairs
-    from nearmt.decoder import DecodingSettings
-    from nearmt.evaluation import Evaluation, evaluate
-    from nearmt.evidence import NeighborEvidence, TokenEvidence
-    from nearmt.memory import Store, build
-    from nearmt.repairing import repair
-    from nearmt.seq2seq import Seq2Seq
-    from nearmt.store import Filter
+    from nearmt.datastore import Filter
+    from nearmt.decoding.beam import BeamSettings
+    from nearmt.decoding.decoder import DecodingSettings
+    from nearmt.decoding.evidence import NeighborEvidence, TokenEvidence
+    from nearmt.evaluation.evaluate import Evaluation, evaluate
+    from nearmt.models import Seq2Seq
+    from nearmt.store import Store, build
+    from nearmt.training.adapt import AdaptationSettings
     from nearmt.translator import Translation, Translator
 
 __version__ = "0.1.0"
@@ -51,25 +51,25 @@ __version__ = "0.1.0"
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
-_ROOMS = {
-    "AdaptationSettings": "adaptation",
-    "BeamSettings": "beam",
-    "BuildSettings": "builder",
-    "DecodingSettings": "decoder",
-    "Evaluation": "evaluation",
-    "Filter": "store",
-    "NeighborEvidence": "evidence",
-    "RaySettings": "cluster",
+_MODULES = {
+    "AdaptationSettings": "training.adapt",
+    "BeamSettings": "decoding.beam",
+    "BuildSettings": "building.builder",
+    "DecodingSettings": "decoding.decoder",
+    "Evaluation": "evaluation.evaluate",
+    "Filter": "datastore",
+    "NeighborEvidence": "decoding.evidence",
+    "RaySettings": "building.ray",
     "SentencePair": "corpus",
-    "Seq2Seq": "seq2seq",
-    "Store": "memory",
-    "TokenEvidence": "evidence",
+    "Seq2Seq": "models",
+    "Store": "store",
+    "TokenEvidence": "decoding.evidence",
     "Translation": "translator",
     "Translator": "translator",
-    "build": "memory",
-    "evaluate": "evaluation",
+    "build": "store",
+    "evaluate": "evaluation.evaluate",
     "read_pairs": "corpus",
-    "repair": "repairing",
+    "repair": "building.repair",
 }
 
 __all__ = [
@@ -108,6 +108,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return getattr(importlib.import_module(f"nearmt.{_ROOMS[name]}"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"nearmt.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'nearmt' has no attribute {name!r}")

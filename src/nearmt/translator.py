@@ -8,17 +8,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nearmt.beam import Hypothesis
-from nearmt.compatibility import check_model, check_values, load_model
+from nearmt.building.compatibility import check_model, check_values, load_model
 from nearmt.corpus import normalise_space
-from nearmt.decoder import Decoder, DecodingSettings
+from nearmt.datastore import Filter, Snapshot, open_finished
+from nearmt.decoding.beam import Hypothesis
+from nearmt.decoding.decoder import Decoder, DecodingSettings
+from nearmt.decoding.evidence import TokenEvidence, explain_tokens
 from nearmt.errors import SettingError
-from nearmt.evidence import TokenEvidence, explain_tokens
-from nearmt.methods import AUTO, MethodRequest, make_method
-from nearmt.mixture import Method
-from nearmt.retriever import AnyRetriever, MergedRetriever, Reader, Retriever
-from nearmt.seq2seq import Seq2Seq
-from nearmt.store import Filter, Snapshot, open_finished
+from nearmt.methods.mixture import Method
+from nearmt.methods.registry import AUTO, MethodRequest, make_method
+from nearmt.models import Seq2Seq
+from nearmt.retrieval.merged import AnyRetriever, MergedRetriever
+from nearmt.retrieval.reader import Reader
+from nearmt.retrieval.search import Retriever
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from typing import Any
 import torch
 import toy
 
-from nearmt.adaptation import AdaptationSettings
-from nearmt.builder import BuildSettings
+from nearmt.building.builder import BuildSettings
 from nearmt.corpus import SentencePair
-from nearmt.memory import Store, build
-from nearmt.metak import TrainingSettings
-from nearmt.seq2seq import Seq2Seq
+from nearmt.models import Seq2Seq
+from nearmt.store import Store, build
+from nearmt.training.adapt import AdaptationSettings
+from nearmt.training.schedule import TrainingSettings
 from nearmt.translator import Translation, Translator
 
 NAME = "nearmt-golden"  # of the model, wherever it stands

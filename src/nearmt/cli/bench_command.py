@@ -62,12 +62,12 @@ def bench(
     quiet: Quiet = False,
 ) -> None:
     """Measure engines, methods and search side by side, with the states of a STORE."""
-    from nearmt.bench import BenchSettings, run_bench
-    from nearmt.bench.report import as_markdown, growth_chart
-    from nearmt.bench.report import tables as made_tables
     from nearmt.cli.options import names_of, numbers_of
-    from nearmt.report import standalone
-    from nearmt.store import replace_file
+    from nearmt.datastore import replace_file
+    from nearmt.experiments.bench import BenchSettings, run_bench
+    from nearmt.experiments.bench.report import as_markdown, growth_chart
+    from nearmt.experiments.bench.report import tables as made_tables
+    from nearmt.experiments.report import standalone
 
     set_threads(threads)
     settings = BenchSettings(
@@ -111,12 +111,12 @@ def compare_indexes(
 
     The store stays as it is. The first row is the index that its size would get.
     """
-    from nearmt.bench.indexes import as_table
-    from nearmt.bench.indexes import compare_indexes as compare
     from nearmt.errors import SettingError
-    from nearmt.index.milvus import is_milvus
-    from nearmt.indexing import IndexSettings
-    from nearmt.memory import Store
+    from nearmt.experiments.bench.indexes import as_table
+    from nearmt.experiments.bench.indexes import compare_indexes as compare
+    from nearmt.retrieval.index.milvus import is_milvus
+    from nearmt.retrieval.indexing import IndexSettings
+    from nearmt.store import Store
 
     set_threads(threads)
     asked = [None, *dict.fromkeys(index or [])]

@@ -10,7 +10,7 @@ from nearmt.cli.options import AsJson, Quiet, Threads, set_threads
 from nearmt.cli.output import command_of_this_program, print_json, print_table, reporting
 
 if TYPE_CHECKING:
-    from nearmt.demo import DemoResult
+    from nearmt.experiments.demo import DemoResult
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +29,7 @@ def demo(
     """Build, train, compare and explain on the model and memory of nearmt-demo."""
     from dataclasses import asdict
 
-    from nearmt.demo import find_materials, run_demo, write_report
+    from nearmt.experiments.demo import find_materials, run_demo, write_report
 
     set_threads(threads)
     materials = find_materials()
@@ -43,7 +43,7 @@ def demo(
 
 
 def _print(result: "DemoResult", out: Path) -> None:
-    from nearmt.demo.report import score_table
+    from nearmt.experiments.demo.report import score_table
 
     evaluation = result.evaluation
     table = score_table(result)

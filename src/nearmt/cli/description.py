@@ -75,7 +75,7 @@ def _recall_text(recall: dict[str, Any]) -> str:
 
 def adaptation_rows(learned: dict[str, Any] | None) -> list[tuple[str, str]]:
     """What was learned, as names and values."""
-    from nearmt.methods import best_of
+    from nearmt.methods.registry import best_of
 
     if learned is None:
         return [("meta-k", "not trained: run nearmt train")]
@@ -112,7 +112,7 @@ def say_doubts(learned: dict[str, Any]) -> None:
 
 def say_recall(described: dict[str, Any]) -> None:
     """Warn of an index that misses much."""
-    from nearmt.recall import LOW_MASS, LOW_RECALL
+    from nearmt.retrieval.recall import LOW_MASS, LOW_RECALL
 
     for part in (described["index"], described["adaptation"]):
         recall = (part or {}).get("recall")

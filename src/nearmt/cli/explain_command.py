@@ -30,7 +30,7 @@ from nearmt.cli.options import (
 from nearmt.cli.output import print_json
 
 if TYPE_CHECKING:
-    from nearmt.evidence import TokenEvidence
+    from nearmt.decoding.evidence import TokenEvidence
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +61,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Translate one sentence and show, token by token, what the memory had to do with it."""
-    from nearmt.store import Filter
+    from nearmt.datastore import Filter
     from nearmt.translator import Translator
 
     set_threads(threads)

@@ -61,7 +61,7 @@ def add(
     A pair replaces the stored one with the same unit id, origin and source. A pair without a unit id replaces all
     that the store has for its source from the same origin.
     """
-    from nearmt.memory import Store
+    from nearmt.store import Store
 
     set_threads(threads)
     opened = Store(store)
@@ -121,7 +121,7 @@ def remove(
 
     No later translation uses them. Their text stays in the files until nearmt compact.
     """
-    from nearmt.memory import Store
+    from nearmt.store import Store
 
     opened = Store(store)
     removed = opened.remove(unit_id=unit, origin=origin, source=source_text, target=target_text)
@@ -140,7 +140,7 @@ def compact(store: StorePath, threads: Threads = None, as_json: AsJson = False, 
 
     Translations, additions and removals go on meanwhile.
     """
-    from nearmt.memory import Store
+    from nearmt.store import Store
 
     set_threads(threads)
     with reporting(quiet) as progress:
@@ -176,8 +176,8 @@ def index(
     """
     from dataclasses import replace
 
-    from nearmt.indexing import IndexSettings
-    from nearmt.memory import Store
+    from nearmt.retrieval.indexing import IndexSettings
+    from nearmt.store import Store
 
     set_threads(threads)
     opened = Store(store)
@@ -211,7 +211,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write a store's memory as TMX, with unit ids, origins and dates."""
-    from nearmt.memory import Store
+    from nearmt.store import Store
 
     count = Store(store).export_tmx(tmx, overwrite=force)
     if as_json:

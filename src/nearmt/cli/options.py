@@ -9,8 +9,8 @@ import typer
 from nearmt.errors import SettingError
 
 if TYPE_CHECKING:
-    from nearmt.cluster import RaySettings
-    from nearmt.decoder import DecodingSettings
+    from nearmt.building.ray import RaySettings
+    from nearmt.decoding.decoder import DecodingSettings
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
@@ -79,8 +79,8 @@ def decoding_settings(
     beam: int, length_penalty: float, early_stopping: str, batch_size: int, num_hypotheses: int = 1
 ) -> "DecodingSettings":
     """Decoding settings from the options."""
-    from nearmt.beam import BeamSettings, EarlyStopping
-    from nearmt.decoder import DecodingSettings
+    from nearmt.decoding.beam import BeamSettings, EarlyStopping
+    from nearmt.decoding.decoder import DecodingSettings
     from nearmt.errors import SettingError
 
     meanings: dict[str, EarlyStopping] = {"false": False, "true": True, "never": "never"}
@@ -105,7 +105,7 @@ def ray_options(
             if value is not None:
                 raise SettingError(f"{option} is for building on Ray: it needs --engine ray")
         return engine, None
-    from nearmt.cluster import RaySettings, check_installed
+    from nearmt.building.ray import RaySettings, check_installed
 
     check_installed()
     settings = RaySettings(

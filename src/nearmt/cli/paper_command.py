@@ -29,13 +29,13 @@ def paper(
     quiet: Quiet = False,
 ) -> None:
     """Run the paper's experiments on any model and data. A run that was cut off goes on where it stopped."""
-    from nearmt.paper.config import find_config, load_config
+    from nearmt.experiments.paper.config import find_config, load_config
 
     if show:
         print(find_config(config).read_text(encoding="utf-8"), end="")
         return
     loaded = load_config(config)
-    from nearmt.paper import run_paper
+    from nearmt.experiments.paper import run_paper
 
     set_threads(threads)
     with reporting(quiet) as progress:

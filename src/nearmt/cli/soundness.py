@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from nearmt.cli.output import say
 
 if TYPE_CHECKING:
-    from nearmt.repairing import Repaired
-    from nearmt.store import Lost, Report, SetAside
+    from nearmt.building.repair import Repaired
+    from nearmt.datastore import Lost, Report, SetAside
 
 _SHOWN_CHARACTERS = 100
 

@@ -99,9 +99,9 @@ def build(
 ) -> None:
     """Build a store from a translation memory and train it."""
     from nearmt import memory
-    from nearmt.adaptation import AdaptationSettings
-    from nearmt.builder import BuildSettings
-    from nearmt.seq2seq import Seq2Seq
+    from nearmt.building.builder import BuildSettings
+    from nearmt.models import Seq2Seq
+    from nearmt.training.adapt import AdaptationSettings
 
     set_threads(threads)
     settings = BuildSettings(
@@ -167,9 +167,9 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train Meta-k and its relatives, and tune the baselines of a store."""
-    from nearmt.adaptation import AdaptationSettings
-    from nearmt.memory import Store
-    from nearmt.metak import TrainingSettings
+    from nearmt.store import Store
+    from nearmt.training.adapt import AdaptationSettings
+    from nearmt.training.schedule import TrainingSettings
 
     set_threads(threads)
     opened = Store(store)
@@ -198,7 +198,7 @@ def train(
 
 def info(store: StorePath, as_json: AsJson = False) -> None:
     """Show what a store holds, how well its index finds it, and what was learned."""
-    from nearmt.memory import Store
+    from nearmt.store import Store
 
     described = Store(store).info()
     if as_json:
@@ -223,7 +223,7 @@ def verify(
     if repair:
         _repair(store, model, offline, threads, as_json, quiet)
         return
-    from nearmt.store import verify as verify_store
+    from nearmt.datastore import verify as verify_store
 
     with reporting(quiet) as progress:
         report = verify_store(store.absolute(), lambda number: progress("verifying", number, None))
@@ -239,7 +239,7 @@ def verify(
 
 
 def _repair(store: Path, model: str | None, offline: bool, threads: int | None, as_json: bool, quiet: bool) -> None:
-    from nearmt.repairing import repair
+    from nearmt.building.repair import repair
 
     set_threads(threads)
     with reporting(quiet) as progress:

@@ -44,7 +44,7 @@ from nearmt.outputs import check_output, check_output_folder, writing_text
 from nearmt.progress import Progress
 
 if TYPE_CHECKING:
-    from nearmt.evaluation import Evaluation
+    from nearmt.evaluation.evaluate import Evaluation
     from nearmt.translator import Translation, Translator
 
 _LINES_AT_ONCE = 32  # batches that are read, sorted by length and written together
@@ -104,8 +104,8 @@ def translate(
 ) -> None:
     """Translate lines, as many out as in and in order; or fill what is untranslated in an XLIFF, PO or TMX file."""
     from nearmt.corpus import read_lines
+    from nearmt.datastore import Filter
     from nearmt.errors import SettingError
-    from nearmt.store import Filter
     from nearmt.translator import Translator
 
     set_threads(threads)
@@ -199,8 +199,8 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Compare base, tuned vanilla, uniform and the networks that were trained on a test set."""
-    from nearmt.devset import load_pairs
-    from nearmt.evaluation import evaluate as run
+    from nearmt.evaluation.evaluate import evaluate as run
+    from nearmt.training.devset import load_pairs
     from nearmt.translator import Translator
 
     set_threads(threads)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nearmt.evidence import NeighborEvidence, TokenEvidence, token_spans
-from nearmt.seq2seq import Seq2Seq
+from nearmt.decoding.evidence import NeighborEvidence, TokenEvidence, token_spans
+from nearmt.models import Seq2Seq
 
 
 def describe_tokens(

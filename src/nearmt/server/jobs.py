@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from nearmt.building.corrections import Batch
 from nearmt.corpus import DropCounts, SentencePair, read_pairs
-from nearmt.corrections import Batch
 from nearmt.errors import NearMTError, SettingError
 from nearmt.server.failures import ApiError
 from nearmt.server.stores import Shelf

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.datastructures import UploadFile
 
+from nearmt.building.corrections import Batch
 from nearmt.corpus import SentencePair
 from nearmt.corpus.pairs import utc_date
-from nearmt.corrections import Batch
 from nearmt.errors import NearMTError
 from nearmt.server.access import Caller
 from nearmt.server.context import Context

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from nearmt.markup import rules_for
-from nearmt.methods import AUTO
+from nearmt.methods.registry import AUTO
 from nearmt.server.context import Context
 from nearmt.server.descriptions import errors
 from nearmt.server.failures import ApiError

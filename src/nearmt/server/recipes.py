@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from nearmt.methods import AUTO
+from nearmt.methods.registry import AUTO
 
 
 @dataclass(frozen=True)

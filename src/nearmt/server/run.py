@@ -11,11 +11,11 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from nearmt.datastore import open_finished
 from nearmt.errors import SettingError
 from nearmt.server.app import create_app
 from nearmt.server.context import Context
 from nearmt.server.settings import ServerSettings
-from nearmt.store import open_finished
 
 log = logging.getLogger("nearmt.server")
 _MAX_HEADER_BYTES = 64 * 1024

@@ -7,22 +7,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nearmt.beam import BeamSettings
-from nearmt.compatibility import load_model
+from nearmt.building.compatibility import load_model
+from nearmt.building.corrections import Batch
+from nearmt.building.editing import Added, Removed
 from nearmt.corpus import SentencePair
-from nearmt.corrections import Batch
-from nearmt.decoder import DecodingSettings
-from nearmt.editing import Added, Removed
+from nearmt.datastore import Filter, Manifest, Origin, open_finished, origins
+from nearmt.decoding.beam import BeamSettings
+from nearmt.decoding.decoder import DecodingSettings
 from nearmt.errors import NearMTError
-from nearmt.memory import Store
-from nearmt.methods import best_of, networks_of
-from nearmt.retriever import Reader
-from nearmt.seq2seq import Seq2Seq
+from nearmt.methods.registry import best_of, networks_of
+from nearmt.models import Seq2Seq
+from nearmt.retrieval.reader import Reader
 from nearmt.server.batching import Batcher, BatchListener
 from nearmt.server.grounds import describe_tokens
 from nearmt.server.recipes import Decoded, Recipe
 from nearmt.server.settings import ServerSettings
-from nearmt.store import Filter, Manifest, Origin, open_finished, origins
+from nearmt.store import Store
 from nearmt.translator import Translation, Translator
 
 _MAX_TRANSLATORS = 16  # kept ready for one model: a method and a filter each

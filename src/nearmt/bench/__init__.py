@@ -1,6 +1,0 @@
-"""How fast it is, measured in one run: engines, methods, batches, K, growth with the memory, and where time goes."""
-
-from nearmt.bench.run import run_bench
-from nearmt.bench.settings import BenchSettings
-
-__all__ = ["BenchSettings", "run_bench"]

@@ -1,0 +1,241 @@
+"""The flat files of a store and how a segment is appended to them.
+
+Every column is one file to which commits only append; the manifest says how far it counts. What a killed
+writer left behind that point is cut off by the next one.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from nearmt.corpus import SentencePair
+from nearmt.datastore.extent import LOG, Counts, Extent, Segment, line_checksum
+from nearmt.datastore.files import fsync_folder, sha256_of, storage_errors
+from nearmt.datastore.hashing import pair_hash, text_hash
+from nearmt.datastore.keys import KEY_TYPES, KeyCode, key_range
+from nearmt.datastore.manifest import Manifest, now
+from nearmt.datastore.units import UNIT, Unit
+
+VALUES, PROBABILITIES, POSITIONS, REMOVALS = np.dtype("<i4"), np.dtype("<f2"), np.dtype("<u2"), np.dtype("<i8")
+REMOVALS_FILE = "removals.int64"
+SENTENCE = np.dtype(
+    [
+        ("first_entry", "<i8"),
+        ("text_start", "<i8"),
+        ("first_unit", "<i8"),
+        ("pair_hash", "<u8"),
+        ("source_hash", "<u8"),
+        ("target_hash", "<u8"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class SegmentData:
+    """What one commit adds. Entries stand in the order of the new sentences.
+
+    Every new sentence comes with a unit that says where it is from; further units give a sentence that is already
+    there another origin, and removals take units away.
+    """
+
+    pairs: Sequence[SentencePair]  # the new sentences
+    entry_counts: np.ndarray  # (sentences,)
+    keys: np.ndarray  # (entries, width) numbers, or as they are written
+    values: np.ndarray  # (entries,) token ids
+    probabilities: np.ndarray  # (entries,) the model's own probability of the value
+    positions: np.ndarray  # (entries,) position in the target sentence
+    units: Sequence[Unit] | None = None  # in order of arrival; None: one for each pair, its own
+    removed_units: Sequence[int] = field(default=())
+
+    @classmethod
+    def without_entries(
+        cls, width: int, units: Sequence[Unit] = (), removed_units: Sequence[int] = ()
+    ) -> "SegmentData":
+        """A change that brings no new sentence."""
+        none = np.zeros(0, np.int64)
+        return cls((), none, np.zeros((0, width), np.float16), none, none, none, units, removed_units)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One flat file: of what it holds one item each, and how many bytes an item takes."""
+
+    name: str
+    counted: str  # a field of Counts
+    item_bytes: int = 1
+
+    def range_of(self, segment: Segment) -> tuple[int, int]:
+        """First byte and number of bytes of a segment's part."""
+        first, count = getattr(segment.first, self.counted), getattr(segment.count, self.counted)
+        return first * self.item_bytes, count * self.item_bytes
+
+    def size_at(self, counts: Counts) -> int:
+        """How many bytes count."""
+        return int(getattr(counts, self.counted)) * self.item_bytes
+
+
+def columns_of(manifest: Manifest) -> tuple[Column, ...]:
+    """The files of a store's data folder, the log aside; those of the entries first."""
+    key_bytes = KEY_TYPES[manifest.key_type].itemsize * manifest.width
+    return (
+        Column(f"keys.{manifest.key_type}", "entries", key_bytes),
+        Column("values.int32", "entries", VALUES.itemsize),
+        Column("probabilities.float16", "entries", PROBABILITIES.itemsize),
+        Column("positions.uint16", "entries", POSITIONS.itemsize),
+        Column("sentences.bin", "sentences", SENTENCE.itemsize),
+        Column("texts.jsonl", "text_bytes"),
+        Column("units.bin", "units", UNIT.itemsize),
+        Column("units.jsonl", "unit_bytes"),
+        Column(REMOVALS_FILE, "removals", REMOVALS.itemsize),
+    )
+
+
+def data_bytes(manifest: Manifest) -> int:
+    """How many bytes of a store's data folder count."""
+    columns = columns_of(manifest)
+    return manifest.extent.log_bytes + sum(column.size_at(manifest.extent.counts) for column in columns)
+
+
+def _text_lines(pairs: Sequence[SentencePair]) -> list[bytes]:
+    return [
+        (json.dumps({"source": pair.source, "target": pair.target}, ensure_ascii=False) + "\n").encode(
+            "utf-8", "surrogatepass"
+        )
+        for pair in pairs
+    ]
+
+
+def _starts(lengths: Sequence[int], before: int) -> np.ndarray:
+    ends = np.cumsum(np.array(lengths, dtype=np.int64))
+    return before + ends - np.array(lengths, dtype=np.int64)
+
+
+def _own_units(data: SegmentData, first_sentence: int) -> list[Unit]:
+    return [Unit.of(pair, first_sentence + i, is_first=True) for i, pair in enumerate(data.pairs)]
+
+
+def _sentence_table(data: SegmentData, units: Sequence[Unit], lines: list[bytes], before: Counts) -> np.ndarray:
+    table = np.zeros(len(data.pairs), SENTENCE)
+    table["first_entry"] = before.entries + np.cumsum(data.entry_counts) - data.entry_counts
+    table["text_start"] = _starts([len(line) for line in lines], before.text_bytes)
+    table["pair_hash"] = [pair_hash(pair) for pair in data.pairs]
+    table["source_hash"] = [text_hash(pair.source) for pair in data.pairs]
+    table["target_hash"] = [text_hash(pair.target) for pair in data.pairs]
+    for number, unit in enumerate(units):
+        if unit.is_first:
+            table["first_unit"][unit.sentence_id - before.sentences] = before.units + number
+    return table
+
+
+def with_key_range(manifest: Manifest, keys: np.ndarray) -> Manifest:
+    """A manifest that says how one-byte keys are written, if these are the first."""
+    if manifest.key_type == "int8" and manifest.key_range is None and len(keys):
+        return replace(manifest, key_range=key_range(keys))
+    return manifest
+
+
+def entry_contents(manifest: Manifest, data: SegmentData) -> dict[str, memoryview]:
+    """What the entries put into each of their columns, wherever they stand."""
+    return _as_bytes(
+        {
+            f"keys.{manifest.key_type}": KeyCode.of(manifest.key_type, manifest.key_range).encode(data.keys),
+            "values.int32": np.ascontiguousarray(data.values, VALUES),
+            "probabilities.float16": np.ascontiguousarray(data.probabilities, PROBABILITIES),
+            "positions.uint16": np.ascontiguousarray(data.positions, POSITIONS),
+        }
+    )
+
+
+def _as_bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, memoryview]:
+    return {name: array.reshape(-1).view("u1").data for name, array in arrays.items()}
+
+
+def _text_contents(before: Counts, data: SegmentData) -> tuple[Counts, dict[str, bytes | memoryview]]:
+    """How much a segment holds, and what it puts into the columns of sentences, units and removals."""
+    units = _own_units(data, before.sentences) if data.units is None else data.units
+    text_lines, unit_lines = _text_lines(data.pairs), [unit.line() for unit in units]
+    records = np.array([unit.record() for unit in units], UNIT)
+    if len(units):
+        records["text_start"] = _starts([len(line) for line in unit_lines], before.unit_bytes)
+    arrays = {
+        "sentences.bin": _sentence_table(data, units, text_lines, before),
+        "units.bin": records,
+        REMOVALS_FILE: np.array(data.removed_units, REMOVALS),
+    }
+    contents: dict[str, bytes | memoryview] = {**_as_bytes(arrays)}
+    contents["texts.jsonl"], contents["units.jsonl"] = b"".join(text_lines), b"".join(unit_lines)
+    counts = Counts(
+        entries=int(data.entry_counts.sum()),
+        sentences=len(data.pairs),
+        text_bytes=len(contents["texts.jsonl"]),
+        units=len(units),
+        unit_bytes=len(contents["units.jsonl"]),
+        removals=len(data.removed_units),
+    )
+    return counts, contents
+
+
+def append_segment(folder: Path, manifest: Manifest, data: SegmentData) -> Manifest:
+    """Append `data` behind what `manifest` counts, flushed to disk. It counts once the new manifest is saved."""
+    manifest = with_key_range(manifest, data.keys)
+    return append_beside(folder, manifest, data, entry_contents(manifest, data), {})
+
+
+def append_beside(
+    folder: Path,
+    manifest: Manifest,
+    data: SegmentData,
+    entries: Mapping[str, bytes | memoryview],
+    written: Mapping[str, str],
+) -> Manifest:
+    """Append the texts of `data` with `entries`, or beside entries that stand in their place, by their checksums."""
+    before = manifest.extent
+    count, texts = _text_contents(before.counts, data)
+    contents = {**entries, **texts}
+    segment = Segment(before.counts, count, now(), dict(written))
+    data_folder = folder / manifest.data_folder
+    with storage_errors(folder):
+        is_new = not data_folder.exists()
+        data_folder.mkdir(exist_ok=True)
+        for column in columns_of(manifest):
+            content = contents.get(column.name)
+            path = data_folder / column.name
+            if content is not None and (len(content) or not path.exists()):
+                _write_at(path, column.range_of(segment)[0], content)
+                segment.sha256[column.name] = hashlib.sha256(content).hexdigest()
+        line = segment.to_line(before.log_sha256)
+        _write_at(data_folder / LOG, before.log_bytes, line)
+        if is_new or not before.segments:
+            fsync_folder(data_folder)
+            fsync_folder(folder)
+    extent = Extent(segment.end, before.segments + 1, before.log_bytes + len(line), line_checksum(line))
+    return replace(manifest, extent=extent)
+
+
+def _write_at(path: Path, start: int, content: bytes | memoryview) -> None:
+    with path.open("r+b" if path.exists() else "w+b") as out:
+        out.truncate(start)
+        out.seek(start)
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def damaged_parts(folder: Path, manifest: Manifest, segment: Segment) -> dict[str, str]:
+    """What is wrong with each column whose part of `segment` is missing or not what was written."""
+    bad = {}
+    for column in columns_of(manifest):
+        path = folder / manifest.data_folder / column.name
+        start, length = column.range_of(segment)
+        if not length:
+            continue
+        if not path.exists() or path.stat().st_size < start + length:
+            bad[column.name] = "is cut short" if path.exists() else "is missing"
+        elif sha256_of(path, start, length) != segment.sha256.get(column.name):
+            bad[column.name] = "was changed"
+    return bad

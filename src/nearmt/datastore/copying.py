@@ -1,0 +1,127 @@
+"""Copying what counts of a store into files of its own: what compaction and repair are made of."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from nearmt.corpus import SentencePair
+from nearmt.datastore.columns import SegmentData, append_segment
+from nearmt.datastore.extent import Extent
+from nearmt.datastore.manifest import Manifest
+from nearmt.datastore.snapshot import Snapshot
+from nearmt.datastore.units import Unit
+
+_COPIED_ENTRIES = 65_536
+_DECODED_SENTENCES = 8192
+# Pairs to what is stored of them. A pair that gets no entries stays without states.
+Decode = Callable[[Sequence[SentencePair]], SegmentData]
+
+
+class Copier:
+    """Copies live sentences with their live units, in order, and knows where each went."""
+
+    def __init__(self, folder: Path, like: Manifest) -> None:
+        self.folder = folder
+        self.manifest = replace(like, generation=like.generation + 1, extent=Extent(), index=None)
+        self._sentences = np.zeros(0, np.int64)  # old number → new one, -1 for what was left behind
+        self._units = np.zeros(0, np.int64)
+        self._removals = 0  # so many of the original's have been heeded
+
+    def copy(
+        self,
+        snapshot: Snapshot,
+        on_copied: Callable[[int], None] = lambda sentences: None,
+        decode: Decode | None = None,
+    ) -> None:
+        """Copy what was not copied before: all of a first snapshot, and of a later one what came since.
+
+        Sentences without states stay so, or get them from `decode`.
+        """
+        done, units_done = len(self._sentences), len(self._units)
+        self._sentences = np.concatenate([self._sentences, np.full(len(snapshot.sentences) - done, -1)])
+        self._units = np.concatenate([self._units, np.full(len(snapshot.units) - units_done, -1)])
+        wanted = snapshot.live_sentences.copy()
+        wanted[:done] &= self._sentences[:done] < 0  # what was dead before may have come back
+        chosen = np.flatnonzero(wanted)
+        ends = snapshot.sentence_ends
+        for piece in _pieces(chosen, ends[chosen] - snapshot.sentences["first_entry"][chosen], snapshot.commit_starts):
+            self._append(snapshot, piece, ends, decode)
+            on_copied(int(piece[-1]) + 1)
+        self._copy_further_units(snapshot, units_done)
+        self._heed_removals(snapshot)
+
+    def _append(self, snapshot: Snapshot, sentence_ids: np.ndarray, ends: np.ndarray, decode: Decode | None) -> None:
+        first = self.manifest.num_sentences
+        self._sentences[sentence_ids] = np.arange(first, first + len(sentence_ids))
+        units: list[Unit] = []
+        before = self.manifest.extent.counts.units
+        for new, old in enumerate(sentence_ids.tolist(), first):
+            numbers = snapshot.unit_numbers_of(old)
+            self._units[numbers] = np.arange(len(numbers)) + before + len(units)
+            units += [
+                replace(snapshot.unit(number), sentence_id=new, is_first=at == 0) for at, number in enumerate(numbers)
+            ]
+        pairs = [snapshot.text(i) for i in sentence_ids.tolist()]
+        starts, ends = snapshot.sentences["first_entry"][sentence_ids], ends[sentence_ids]
+        if decode is not None and not (ends > starts).any():
+            data = replace(decode(pairs), units=units)
+        else:
+            entries = np.concatenate([np.arange(a, b) for a, b in zip(starts, ends, strict=True)])
+            data = SegmentData(
+                pairs,
+                ends - starts,
+                snapshot.keys[entries],
+                snapshot.values[entries],
+                snapshot.probabilities[entries],
+                snapshot.positions[entries],
+                units,
+            )
+        self.manifest = append_segment(self.folder, self.manifest, data)
+
+    def _copy_further_units(self, snapshot: Snapshot, units_done: int) -> None:
+        """Units that sentences copied earlier have got since."""
+        late = [
+            number
+            for number in range(units_done, len(self._units))
+            if self._units[number] < 0
+            and snapshot.live_units[number]
+            and self._sentences[snapshot.units["sentence"][number]] >= 0
+        ]
+        if late:
+            before = self.manifest.extent.counts.units
+            self._units[late] = np.arange(before, before + len(late))
+            units = [
+                replace(unit, sentence_id=int(self._sentences[unit.sentence_id]), is_first=False)
+                for unit in map(snapshot.unit, late)
+            ]
+            data = SegmentData.without_entries(self.manifest.width, units)
+            self.manifest = append_segment(self.folder, self.manifest, data)
+
+    def _heed_removals(self, snapshot: Snapshot) -> None:
+        """Take away what was removed since it was copied."""
+        removed = self._units[snapshot.removals[self._removals :]]
+        self._removals = len(snapshot.removals)
+        gone = removed[removed >= 0].tolist()
+        if gone:
+            data = SegmentData.without_entries(self.manifest.width, removed_units=gone)
+            self.manifest = append_segment(self.folder, self.manifest, data)
+
+
+def _pieces(chosen: np.ndarray, counts: np.ndarray, commit_starts: np.ndarray) -> Iterator[np.ndarray]:
+    """Sentences in pieces that are appended at once: by size, and those without entries apart.
+
+    These are divided as they were committed: a model that decodes the same sentences together gives the same numbers.
+    """
+    has_entries = counts > 0
+    borders = np.diff(has_entries) | (~has_entries[1:] & np.isin(chosen[1:], commit_starts))
+    for run in np.split(np.arange(len(chosen)), np.flatnonzero(borders) + 1):
+        sizes = (
+            np.cumsum(counts[run]) // _COPIED_ENTRIES
+            if counts[run].any()
+            else np.arange(len(run)) // _DECODED_SENTENCES
+        )
+        for piece in np.split(chosen[run], np.flatnonzero(np.diff(sizes)) + 1):
+            if len(piece):
+                yield piece

@@ -1,0 +1,87 @@
+"""Which part of a memory a translation may use, by origin and by date; and what origins there are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from nearmt.datastore.snapshot import Snapshot
+from nearmt.datastore.units import date_of, seconds_of
+from nearmt.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Only these origins, none of those, changed since and before. Names may hold * and ?."""
+
+    only: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    since: str | None = None  # a date as in 2024-05-01, that day included
+    until: str | None = None  # a date, that day not included
+
+    def __post_init__(self) -> None:
+        for date in (self.since, self.until):
+            if date is not None and seconds_of(date) is None:
+                raise SettingError(f"{date} is not a date: write it as 2024-05-01 or 2024-05-01T12:00:00Z")
+
+    @property
+    def is_empty(self) -> bool:
+        return self == Filter()
+
+    def origin_hashes(self, snapshot: Snapshot) -> np.ndarray | None:
+        """The origins that pass, as units name them; None if any does."""
+        if not (self.only or self.exclude):
+            return None
+        wanted = [
+            code for code, name in origin_names(snapshot).items()
+            if (not self.only or _fits(name, self.only)) and not _fits(name, self.exclude)
+        ]  # fmt: skip
+        return np.array(wanted, np.uint64)
+
+    def sentences(self, snapshot: Snapshot) -> np.ndarray:
+        """(sentences,) whether a sentence is there and one of its units passes."""
+        mask = snapshot.live_units.copy()
+        wanted = self.origin_hashes(snapshot)
+        if wanted is not None:
+            mask &= np.isin(snapshot.units["origin_hash"], wanted)
+        if self.since is not None:
+            mask &= snapshot.units["time"] >= seconds_of(self.since)
+        if self.until is not None:
+            mask &= snapshot.units["time"] < seconds_of(self.until)
+        return snapshot.sentences_with(mask)
+
+
+def _fits(name: str | None, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name or "", pattern) for pattern in patterns)
+
+
+def origin_names(snapshot: Snapshot) -> Mapping[int, str | None]:
+    """Hash → name of every origin of a unit that is there."""
+    alive = np.flatnonzero(snapshot.live_units)
+    codes, first = np.unique(snapshot.units["origin_hash"][alive], return_index=True)
+    return {int(code): snapshot.unit(int(alive[at])).origin for code, at in zip(codes, first, strict=True)}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What of a memory comes from one place."""
+
+    name: str | None
+    units: int
+    first_date: str
+    last_date: str
+
+
+def origins(snapshot: Snapshot) -> list[Origin]:
+    """The origins of a memory, the largest first."""
+    alive = np.flatnonzero(snapshot.live_units)
+    order = alive[np.argsort(snapshot.units["origin_hash"][alive], kind="stable")]
+    codes, times = snapshot.units["origin_hash"][order], snapshot.units["time"][order]
+    starts = np.flatnonzero(np.diff(codes, prepend=codes[:1] + np.uint64(1)) != 0)
+    found = []
+    for start, end in zip(starts, np.append(starts, len(codes))[1:], strict=True):
+        of_it = times[start:end]
+        name = snapshot.unit(int(order[start])).origin
+        found.append(Origin(name, len(of_it), date_of(int(of_it.min())), date_of(int(of_it.max()))))
+    return sorted(found, key=lambda origin: (-origin.units, origin.name or ""))

@@ -1,0 +1,75 @@
+"""Finding sentences and units of a snapshot by what they say."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nearmt.corpus import SentencePair
+from nearmt.datastore.hashing import name_hash, pair_hash, text_hash
+from nearmt.datastore.snapshot import Snapshot
+
+
+class SortedColumn:
+    """A column of hashes that can be asked for the places of a value, and can grow."""
+
+    def __init__(self, column: np.ndarray, places: np.ndarray | None = None) -> None:
+        order = np.argsort(column, kind="stable")
+        self._values = np.asarray(column)[order]
+        self._places = order if places is None else np.asarray(places)[order]
+
+    def find(self, value: int) -> np.ndarray:
+        """The places of a value, in order."""
+        wanted = np.uint64(value)
+        return self._places[
+            np.searchsorted(self._values, wanted, "left") : np.searchsorted(self._values, wanted, "right")
+        ]
+
+    def extended(self, values: Sequence[int], places: Sequence[int]) -> "SortedColumn":
+        """The same with more values, at later places."""
+        grown = np.concatenate([self._values, np.array(values, np.uint64)])
+        return SortedColumn(grown, np.concatenate([self._places, np.array(places, np.int64)]))
+
+
+class TextLookup:
+    """Finds sentences that count by their texts."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        alive = snapshot.live_sentence_ids
+        self._columns = {
+            name: SortedColumn(np.asarray(snapshot.sentences[name])[alive], alive)
+            for name in ("pair_hash", "source_hash", "target_hash")
+        }
+
+    def same_pair(self, pair: SentencePair) -> np.ndarray:
+        """Sentences with this source and this target."""
+        return self._columns["pair_hash"].find(pair_hash(pair))
+
+    def same_source(self, text: str) -> np.ndarray:
+        """Sentences with this source."""
+        return self._columns["source_hash"].find(text_hash(text))
+
+    def same_source_or_target(self, pair: SentencePair) -> np.ndarray:
+        """Sentences with this source or this target."""
+        same_target = self._columns["target_hash"].find(text_hash(pair.target))
+        return np.union1d(self.same_source(pair.source), same_target)
+
+
+def units_matching(
+    snapshot: Snapshot,
+    *,
+    unit_id: str | None = None,
+    origin: str | None = None,
+    source: str | None = None,
+    target: str | None = None,
+) -> np.ndarray:
+    """The numbers of the units that are there and fit all that is given."""
+    mask = snapshot.live_units.copy()
+    if unit_id is not None:
+        mask &= snapshot.units["unit_hash"] == np.uint64(name_hash(unit_id))
+    if origin is not None:
+        mask &= snapshot.units["origin_hash"] == np.uint64(name_hash(origin))
+    for column, text in (("source_hash", source), ("target_hash", target)):
+        if text is not None:
+            with_text = np.flatnonzero(snapshot.sentences[column] == np.uint64(text_hash(text)))
+            mask &= np.isin(snapshot.units["sentence"], with_text)
+    return np.flatnonzero(mask)

@@ -1,0 +1,127 @@
+"""What a store says of itself: `manifest.json`, the one file whose replacement commits a change.
+
+A copy is written before it. Nothing reads the copy unless the manifest itself is damaged.
+"""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from nearmt.datastore.extent import Extent
+from nearmt.datastore.files import replace_file, storage_errors
+from nearmt.errors import StoreDamagedError, StoreError
+
+FORMAT = 2
+NAME, COPY = "manifest.json", "manifest.copy.json"
+
+
+def now() -> str:
+    """UTC, to the second, as every time in a store is written."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    canonical = json.dumps(content, ensure_ascii=False, sort_keys=True)
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True)
+class Languages:
+    """The pair a store translates, as BCP-47 codes."""
+
+    source: str | None
+    target: str | None
+
+    def __str__(self) -> str:
+        return f"{self.source or '?'}→{self.target or '?'}"
+
+
+@dataclass(frozen=True)
+class BuildProgress:
+    """What a build has read so far, so that it can go on after a kill."""
+
+    inputs: list[dict[str, Any]]  # name, bytes and sha256 of each file, in order
+    reading: dict[str, Any] = field(default_factory=dict)  # options that decide what is read
+    num_pairs: int | None = None  # in all; not known of a stream, which can be read only once
+    pairs_read: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    is_complete: bool = False
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The whole description of a store at one instant. Immutable: a change makes a new one."""
+
+    model: dict[str, Any]  # seq2seq.ModelIdentity and how it was loaded
+    languages: Languages
+    width: int
+    key_type: str = "float16"
+    key_range: dict[str, list[float]] | None = None  # of one-byte keys
+    generation: int = 1  # names the folder of the data files; compaction makes a new one
+    extent: Extent = field(default_factory=Extent)
+    build: BuildProgress = field(default_factory=lambda: BuildProgress([]))
+    index: dict[str, Any] | None = None
+    adaptation: dict[str, Any] | None = None  # Meta-k, tuned baselines, and what they were trained on
+    created_at: str = field(default_factory=now)
+    changed_at: str = field(default_factory=now)
+    version: int = 0  # counts commits
+
+    @property
+    def num_entries(self) -> int:
+        return self.extent.counts.entries
+
+    @property
+    def num_sentences(self) -> int:
+        return self.extent.counts.sentences
+
+    @property
+    def data_folder(self) -> str:
+        return f"data-{self.generation:06d}"
+
+    def changed(self, **changes: Any) -> "Manifest":
+        """The manifest of the next commit."""
+        return dataclasses.replace(self, changed_at=now(), version=self.version + 1, **changes)
+
+    def save(self, folder: Path) -> None:
+        """Commit. A kill between the two files leaves a copy of a commit that is whole on disk but does not count."""
+        content = {"format": FORMAT, "what": "nearmt store", **dataclasses.asdict(self)}
+        content["sha256"] = _checksum(content)
+        written = (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()
+        with storage_errors(folder):
+            replace_file(folder / COPY, written, flush_name=False)
+            replace_file(folder / NAME, written)
+
+    @classmethod
+    def load(cls, folder: Path, name: str = NAME) -> "Manifest":
+        path = folder / name
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if (folder / COPY).is_file():
+                raise StoreDamagedError(f"{path} is missing: run nearmt verify {folder} --repair") from None
+            raise StoreError(f"{folder} is not a nearmt store: it has no {NAME}") from None
+        except NotADirectoryError:
+            raise StoreError(f"{folder} is not a nearmt store: it is a file, not a folder") from None
+        except OSError as error:
+            raise StoreError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        except ValueError as error:
+            raise StoreDamagedError(f"{path} is damaged: {error}") from error
+        if not isinstance(content, dict) or content.pop("what", None) != "nearmt store":
+            raise StoreError(f"{path} does not describe a nearmt store")
+        found = content.pop("format", None)
+        if found != FORMAT:
+            raise StoreError(f"{folder} has store format {found}, and this nearmt reads format {FORMAT}")
+        checksum = content.pop("sha256", None)
+        if checksum != _checksum({"format": found, "what": "nearmt store", **content}):
+            raise StoreDamagedError(f"{path} is damaged: its checksum does not fit")
+        try:
+            extent = Extent.from_dict(content.pop("extent"))
+            languages = Languages(**content.pop("languages"))
+            build = BuildProgress(**content.pop("build"))
+            return cls(extent=extent, languages=languages, build=build, **content)
+        except (TypeError, KeyError) as error:
+            raise StoreDamagedError(f"{path} is damaged: {error}") from error

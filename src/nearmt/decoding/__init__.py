@@ -1,0 +1,1 @@
+"""Beam search over the mixture of model and neighbours, and the evidence for each output token."""

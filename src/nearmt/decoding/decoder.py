@@ -1,0 +1,134 @@
+"""Beam search over the model mixed with its memory: tokenised sources in, hypotheses out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from nearmt.decoding.beam import BeamSettings, Hypothesis, Shifted, beam_search
+from nearmt.errors import SettingError
+from nearmt.methods.damping import Guard, Trails
+from nearmt.methods.mixture import Method, put_votes
+from nearmt.methods.retrieved import Retrieved, Trail
+from nearmt.models import Seq2Seq
+from nearmt.retrieval.merged import AnyRetriever
+from nearmt.retrieval.neighbors import Neighbors
+
+
+@dataclass(frozen=True)
+class DecodingSettings:
+    """Beam 4, length penalty 0.6, at most 1.2 tokens per source token and 10 more: the paper's settings."""
+
+    beam: BeamSettings = field(default_factory=BeamSettings)
+    batch_size: int = 32
+    length_factor: float = 1.2
+    length_extra: int = 10
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise SettingError(f"the batch size must be at least 1, not {self.batch_size}")
+
+
+class Decoder:
+    """Translates token ids. With no method it is the plain model."""
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        retriever: AnyRetriever | None = None,
+        method: Method | None = None,
+        settings: DecodingSettings | None = None,
+    ) -> None:
+        if (method is None) != (retriever is None):
+            raise SettingError("a method needs a retriever, and a retriever a method")
+        self.model, self.retriever, self.method = model, retriever, method
+        self.settings = settings or DecodingSettings()
+
+    @property
+    def trail_scale(self) -> float:
+        """What distances are multiplied by before the method's guard looks at them."""
+        guard: Guard | None = getattr(self.method, "guard", None)
+        return guard.scale if guard is not None else 1.0
+
+    def max_new_tokens(self, source: Sequence[int]) -> int:
+        """How long a translation of this source may become, EOS and forced tokens included."""
+        wanted = int(self.settings.length_factor * len(source) + self.settings.length_extra)
+        return max(1, min(wanted, self.model.max_target_tokens - 1))
+
+    def decode(
+        self,
+        sources: Sequence[Sequence[int]],
+        excluded: Sequence[np.ndarray | None] | None = None,
+        on_done: Callable[[int], None] = lambda sentences: None,
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses of each source, best first; order kept, batches of like length inside.
+
+        `excluded` names, for each source, stored sentences that must not be retrieved for it.
+        """
+        results: list[list[Hypothesis]] = [[] for _ in sources]
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        for start in range(0, len(order), self.settings.batch_size):
+            rows = order[start : start + self.settings.batch_size]
+            without = [excluded[i] for i in rows] if excluded is not None else None
+            found = self._decode_batch([sources[i] for i in rows], without)
+            for i, hypotheses in zip(rows, found, strict=True):
+                results[i] = hypotheses
+            on_done(min(start + self.settings.batch_size, len(order)))
+        return results
+
+    def _decode_batch(
+        self,
+        sources: Sequence[Sequence[int]],
+        excluded: Sequence[np.ndarray | None] | None,
+    ) -> list[list[Hypothesis]]:
+        session, rules = self.model.start_decoding(sources), self.model.rules
+        trails = Trails(self.trail_scale)
+
+        def step(
+            token_ids: torch.Tensor,
+            parents: torch.Tensor,
+            prefixes: torch.Tensor,
+            is_last: torch.Tensor,
+            sentences: torch.Tensor,
+        ) -> Shifted:
+            output = session.step(token_ids, parents)
+            # Written over the logits: with a large vocabulary, fresh memory costs more than the sums themselves.
+            log_probs, shift = torch.log_softmax(output.logits, dim=1, out=output.logits), None
+            trails.follow(parents.cpu())
+            if self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
+                without = [excluded[i] for i in sentences.tolist()] if excluded is not None else None
+                neighbors = self.search(output.states, without)
+                log_probs, shift = self.mixed(log_probs, output.states, neighbors, trails.note(neighbors))
+            if shift is not None and rules.looks_at_values(is_last):
+                log_probs, shift = log_probs.add_(shift.unsqueeze(1)), None
+            return Shifted(rules.apply(prefixes, log_probs, is_last), shift)
+
+        return beam_search(
+            step,
+            max_new_tokens=[self.max_new_tokens(source) for source in sources],
+            start_token_id=self.model.start_token_id,
+            eos_token_ids=self.model.eos_token_ids,
+            settings=self.settings.beam,
+            device=self.model.device,
+        )
+
+    def search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
+        """The neighbours of each row; `excluded` names stored sentences that must not be retrieved for it."""
+        assert self.method is not None
+        assert self.retriever is not None
+        return self.retriever.search(states, self.method.max_k, excluded)
+
+    def mixed(self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors, trails: Trail) -> Shifted:
+        """Mix the neighbours in; `log_probs` is overwritten."""
+        assert self.method is not None
+        assert self.retriever is not None
+        weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever, trails))
+        token_ids = neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
+        # Search and weighting run on the CPU, wherever the model is.
+        device = log_probs.device
+        return Shifted(log_probs, put_votes(log_probs, weights.to(device), token_ids.to(device)))
+
+    def texts(self, hypotheses: Sequence[list[Hypothesis]]) -> list[str]:
+        """The best hypothesis of each sentence as plain text."""
+        return self.model.detokenize([best[0].token_ids for best in hypotheses])

@@ -1,6 +1,0 @@
-"""The main job on embedded defaults: the model and memory of `nearmt-demo`, a table, examples and a page."""
-
-from nearmt.demo.report import write_report
-from nearmt.demo.run import DemoResult, Materials, find_materials, run_demo
-
-__all__ = ["DemoResult", "Materials", "find_materials", "run_demo", "write_report"]

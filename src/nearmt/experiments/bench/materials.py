@@ -1,0 +1,159 @@
+"""What is timed when nothing else is given: a random model of opus-mt's size, and a store of real states for it."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearmt.building.builder import Builder, BuildSettings
+from nearmt.building.compatibility import model_description
+from nearmt.corpus import SentencePair
+from nearmt.datastore import BuildProgress, Languages, Manifest, SegmentData, Snapshot, append_segment, replace_file
+from nearmt.errors import SettingError
+from nearmt.experiments.bench.memory import watched
+from nearmt.models import Seq2Seq
+from nearmt.models.reference import save_random_marian
+from nearmt.progress import Progress
+
+NUM_QUERIES = 8192
+_MAKING = "making.json"
+_PER_SENTENCE = 20  # entries; nothing here depends on it
+_PIECE = 65_536
+_JITTER = 0.05  # of a state's length, where states are used more than once
+
+
+def timing_model(folder: Path) -> Path:
+    """6+6 layers, width 512, 58,101 tokens, random weights; it never ends a sentence by itself."""
+    if not (folder / "config.json").exists():
+        save_random_marian(folder)
+    return folder
+
+
+def timing_states(source: Snapshot, width: int, entries: int, seed: int = 1) -> Iterator[np.ndarray]:
+    """Real states, mapped to another width by one random orthonormal matrix, which keeps every distance.
+
+    First `NUM_QUERIES` to ask with, then `entries` to store, in pieces. Where the source has fewer, its states are used
+    again with a little noise.
+    """
+    own = source.manifest.width
+    if own > width:
+        raise SettingError(f"states of width {own} cannot be mapped to width {width}: give a store of a smaller model")
+    rng = np.random.default_rng(seed)
+    mapping = np.linalg.qr(rng.standard_normal((width, own)))[0].T.astype(np.float32)  # (own, width)
+    order = rng.permutation(len(source))
+    wanted, given = NUM_QUERIES + entries, 0
+    while given < wanted:
+        piece = NUM_QUERIES if given == 0 else min(_PIECE, wanted - given)
+        rows = order[np.arange(given, given + piece) % len(order)]
+        states = source.float_keys(np.sort(rows))
+        if given + piece > len(order):
+            length = np.linalg.norm(states, axis=1, keepdims=True) / np.sqrt(own)
+            states += _JITTER * length * rng.standard_normal(states.shape, np.float32)
+        yield states @ mapping
+        given += piece
+
+
+def timing_store(
+    folder: Path, model: Seq2Seq, source: Snapshot, entries: int, settings: BuildSettings, progress: Progress
+) -> tuple[Snapshot, torch.Tensor]:
+    """A store of `entries` states with arbitrary values, indexed, and states to ask it with. Kept and used again."""
+    pieces = timing_states(source, model.width, entries)
+    queries = torch.from_numpy(next(pieces))
+    described = {"timing": entries, "source": source.manifest.created_at, "keys": settings.key_type}
+    try:
+        there = Manifest.load(folder) if (folder / "manifest.json").exists() else None
+    except Exception:
+        there = None
+    told: dict[str, Any] = {}
+    if there is None or there.build.inputs != [described] or not there.build.is_complete:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        manifest = empty_store(model, settings.key_type, described)
+        with watched(told, "storing"):
+            manifest = fill(folder, manifest, pieces, model.vocabulary_size, lambda n: progress("storing", n, entries))
+        manifest.save(folder)
+    before = Manifest.load(folder).index
+    with watched(told, "indexing"):
+        indexed = Builder(folder, model, settings, progress).build_index()
+    if indexed.index == before:
+        del told["indexing"]
+    _note_making(folder, told)
+    return Snapshot.open(folder), queries
+
+
+def _note_making(folder: Path, told: dict[str, Any]) -> None:
+    """Keep what the making of a store took, until it is made anew."""
+    place = folder / _MAKING
+    told = {**making_of(folder), **told}
+    replace_file(place, json.dumps(told).encode())
+
+
+def making_of(folder: Path) -> dict[str, Any]:
+    """Seconds and memory that the steps of a timing store's making took."""
+    place = folder / _MAKING
+    found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
+    return found
+
+
+def empty_store(model: Seq2Seq, key_type: str, described: dict[str, Any]) -> Manifest:
+    """What a store begins with that is described so."""
+    return Manifest(
+        model=model_description(model),
+        languages=Languages(model.source_lang, model.target_lang),
+        width=model.width,
+        key_type=key_type,
+        build=BuildProgress([described]),
+    )
+
+
+def fill(
+    folder: Path, manifest: Manifest, pieces: Iterator[np.ndarray], vocabulary: int, on_progress: Callable[[int], None]
+) -> Manifest:
+    """Append states with arbitrary values, a few to a sentence."""
+    rng = np.random.default_rng(2)
+    for states in pieces:
+        count = len(states)
+        lengths = np.full(-(-count // _PER_SENTENCE), _PER_SENTENCE)
+        lengths[-1] = count - _PER_SENTENCE * (len(lengths) - 1)
+        first = manifest.num_sentences
+        data = SegmentData(
+            [SentencePair(f"source {first + i}", f"target {first + i}") for i in range(len(lengths))],
+            lengths,
+            states.astype(np.float32 if manifest.key_type == "float32" else np.float16),
+            _token_ids(rng, count, vocabulary),
+            np.full(count, 0.5, np.float16),
+            np.zeros(count, np.uint16),
+        )
+        manifest = append_segment(folder, manifest, data).changed()
+        on_progress(manifest.num_entries)
+    build = manifest.build
+    return manifest.changed(build=BuildProgress(build.inputs, is_complete=True))
+
+
+def _token_ids(rng: np.random.Generator, count: int, vocabulary: int) -> np.ndarray:
+    """Some tokens often and most seldom, as in text."""
+    ids: np.ndarray = np.minimum(rng.zipf(1.2, count), vocabulary - 2).astype(np.int32)
+    return ids
+
+
+def timing_sources(batch: int, length: int, vocabulary: int, eos: int) -> list[list[int]]:
+    """Random sources of one length."""
+    generator = torch.Generator().manual_seed(batch)
+    ids = torch.randint(3, vocabulary - 1, (batch, length - 1), generator=generator)
+    return [[*row, eos] for row in ids.tolist()]
+
+
+def describe_store(snapshot: Snapshot) -> dict[str, float]:
+    """Bytes of an entry, on disk and in memory."""
+    data = snapshot.folder / snapshot.manifest.data_folder
+    on_disk = sum(path.stat().st_size for path in data.iterdir())
+    index = (snapshot.manifest.index or {}).get("bytes", 0)
+    return {
+        "entries": len(snapshot),
+        "disk_bytes_per_entry": (on_disk + index) / len(snapshot),
+        "index_bytes_per_entry": index / len(snapshot),
+    }

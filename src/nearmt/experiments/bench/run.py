@@ -1,0 +1,284 @@
+"""The whole measurement: materials, then every table, each interleaved within itself."""
+
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nearmt.building.builder import BuildSettings
+from nearmt.datastore import Snapshot, build_lock, open_finished, replace_file
+from nearmt.experiments.bench.building import build_rates
+from nearmt.experiments.bench.living import living_stores, search_living
+from nearmt.experiments.bench.materials import (
+    describe_store,
+    making_of,
+    timing_model,
+    timing_sources,
+    timing_store,
+)
+from nearmt.experiments.bench.own import own_text
+from nearmt.experiments.bench.parts import parts_of
+from nearmt.experiments.bench.scale import scale
+from nearmt.experiments.bench.search import growth, search_by_k
+from nearmt.experiments.bench.settings import BenchSettings
+from nearmt.experiments.bench.systems import (
+    RealQueries,
+    Run,
+    ctranslate2,
+    generate,
+    original,
+    original_retriever,
+    ours,
+)
+from nearmt.experiments.bench.timing import Timing, described, interleaved
+from nearmt.methods.damping import STAGES, Guard
+from nearmt.methods.metak import MetaK
+from nearmt.methods.mixture import Method, Uniform, Vanilla
+from nearmt.methods.robust import Robust
+from nearmt.models import Seq2Seq
+from nearmt.outputs import claim_folder
+from nearmt.progress import Progress, silent
+from nearmt.retrieval.recall import measure_recall
+from nearmt.retrieval.search import Retriever
+from nearmt.translator import Translator
+
+_RECALL_QUERIES = 512
+_GUARD = Guard(1.0, (9.0,) * len(STAGES), (10.0,) * len(STAGES), 4.0)
+
+
+def run_bench(
+    states: Path, out: Path, settings: BenchSettings, model: Path | None = None, progress: Progress = silent
+) -> dict[str, Any]:
+    """Measure with the states of a store; models and stores made for it stay in `out` and are used again."""
+    out = out.absolute()
+    source = open_finished(states.absolute())
+    claim_folder(out, "bench", ("bench.json", "timing-*.store", "living-*.store", ".bench.lock"))
+    with build_lock(out / "bench"):
+        bench = _Bench(model, source, out, settings, progress)
+        results = {name: getattr(bench, name)() for name in settings.tables}
+        content = {"about": bench.about(), "tables": results}
+        replace_file(out / "bench.json", json.dumps(content, indent=1).encode())
+    return content
+
+
+class _Bench:
+    """What the tables share is made when the first of them asks for it."""
+
+    def __init__(
+        self, given: Path | None, source: Snapshot, out: Path, settings: BenchSettings, progress: Progress
+    ) -> None:
+        self.given, self.source, self.out, self.settings, self.progress = given, source, out, settings, progress
+        self.build = BuildSettings(
+            key_type=settings.key_type,
+            index=settings.index,
+            num_probes=settings.num_probes,
+            reranked=settings.reranked,
+            max_k=max(settings.k),
+            memory=settings.memory,
+        )
+
+    @cached_property
+    def folder(self) -> Path:
+        return self.given or timing_model(self.out / "model")
+
+    @cached_property
+    def model(self) -> Seq2Seq:
+        return Seq2Seq.load(self.folder, engine=self.settings.engine)
+
+    @cached_property
+    def _timing(self) -> tuple[Snapshot, torch.Tensor]:
+        settings = self.settings
+        folder = self.out / f"timing-{self.shape}.store"
+        return timing_store(folder, self.model, self.source, settings.entries, self.build, self.progress)
+
+    @property
+    def shape(self) -> str:
+        return f"{self.model.width}-{self.settings.entries}-{self.settings.key_type}"
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._timing[0]
+
+    @property
+    def queries(self) -> torch.Tensor:
+        return self._timing[1]
+
+    @cached_property
+    def retriever(self) -> RealQueries:
+        return RealQueries(self.snapshot, self.queries)
+
+    @cached_property
+    def translator(self) -> Translator:
+        """The store with its own model; asked for alone, that may be given, as it may have moved."""
+        return Translator(self.source.folder, model=self.given if self._is_own_alone else None)
+
+    @property
+    def _is_own_alone(self) -> bool:
+        return self.settings.tables == ("own",)
+
+    def about(self) -> dict[str, Any]:
+        if self._is_own_alone:
+            model, snapshot = self.translator.model, self.source
+        else:
+            model, snapshot = self.model, self.snapshot
+        index = snapshot.manifest.index or {}
+        return {
+            "settings": {**asdict(self.settings), "text": self.settings.text.name if self.settings.text else None},
+            "threads": torch.get_num_threads(),
+            "machine": platform.machine(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "engine": model.engine,
+            "model": {"width": model.width, "vocabulary": model.vocabulary_size},
+            "store": {
+                **describe_store(snapshot),
+                "index": index.get("factory"),
+                "num_probes": index.get("num_probes"),
+                "reranked": index.get("reranked"),
+                "recall": index.get("recall"),
+            },
+        }
+
+    def _method(self, name: str, k: int) -> Method:
+        if name == "vanilla":
+            return Vanilla(k, 10.0, 0.5)
+        if name == "uniform":
+            return Uniform(k, 10.0)
+        network = Robust(k) if name == "robust" else MetaK(k, 10.0)
+        network.guard = _GUARD  # as a trained one has it
+        return network.eval()
+
+    def _ours(self, method: Method | None) -> Run:
+        return ours(self.model, self.retriever, method, self.settings.beam, self.settings.output_length)
+
+    def _by_batch(self, runs: dict[str, Run], title: str) -> dict[str, Any]:
+        results = {}
+        total = len(self.settings.batches) * len(runs) * (self.settings.rounds + 1)
+        done = 0
+
+        def heard() -> None:
+            nonlocal done
+            done += 1
+            self.progress(title, done, total)
+
+        for batch in self.settings.batches:
+            sources = timing_sources(
+                batch, self.settings.source_length, self.model.vocabulary_size, self.model.eos_token_ids[0]
+            )
+            bound: dict[str, Callable[[], object]] = {name: _bind(run, sources) for name, run in runs.items()}
+            results[str(batch)] = described(interleaved(bound, self.settings.rounds, on_run=heard))
+        return results
+
+    def methods(self) -> dict[str, Any]:
+        """The plain model and every method at every K."""
+        runs = {"base": self._ours(None)}
+        for k in self.settings.k:
+            for name in ("vanilla", "uniform", "adaptive", "robust"):
+                runs[f"{name}, K={k}"] = self._ours(self._method(name, k))
+        return self._by_batch(runs, "methods")
+
+    def engines(self) -> dict[str, Any]:
+        """The plain model on other engines, and adaptive beside them."""
+        beam, length = self.settings.beam, self.settings.output_length
+        plain = Seq2Seq.load(self.folder, engine="torch")
+        runs = {f"ours, {self.model.engine}": self._ours(None)}
+        runs[f"ours, {self.model.engine}, adaptive K={max(self.settings.k)}"] = self._ours(
+            self._method("adaptive", max(self.settings.k))
+        )
+        runs["ours, torch float32"] = ours(plain, None, None, beam, length)
+        runs["Hugging Face generate, float32"] = generate(self.folder, beam, length)
+        other = ctranslate2(
+            self.folder, self.out / "ctranslate2", beam, length, torch.get_num_threads(), self.model.vocabulary_size
+        )
+        if other is not None:
+            runs["CTranslate2, int8"] = other
+        return self._by_batch(runs, "engines")
+
+    def original(self) -> dict[str, Any]:
+        """The original's index and mixture on the same engine."""
+        k = max(self.settings.k)
+        method = MetaK(k, 10.0).eval()
+        total = len(self.snapshot)
+        retriever = original_retriever(
+            self.snapshot, self.queries, lambda done: self.progress("the original's index", done, total)
+        )
+        beam, length = self.settings.beam, self.settings.output_length
+        runs = {
+            "base": self._ours(None),
+            f"adaptive, K={k}": self._ours(method),
+            f"the original's way, K={k}": original(self.model, retriever, method, beam, length),
+        }
+        return self._by_batch(runs, "the original's way")
+
+    def parts(self) -> dict[str, Any]:
+        """Where the time goes."""
+        k = max(self.settings.k)
+        found = {}
+        for batch in self.settings.batches:
+            sources = timing_sources(
+                batch, self.settings.source_length, self.model.vocabulary_size, self.model.eos_token_ids[0]
+            )
+            found[str(batch)] = parts_of(
+                self.model, self.retriever, self._method("adaptive", k), sources, self.settings.beam,
+                self.settings.output_length, self.settings.rounds,
+            )  # fmt: skip
+            self.progress("parts", len(found), len(self.settings.batches))
+        return found
+
+    def building(self) -> dict[str, Any]:
+        """How fast entries are made."""
+        models = {self.model.engine: self.model}
+        if self.model.engine != "torch":
+            models["torch"] = Seq2Seq.load(self.folder, engine="torch")
+        return build_rates(
+            models, self.settings.source_length, self.settings.output_length, self.settings.key_type,
+            self.settings.rounds,
+        )  # fmt: skip
+
+    def search(self) -> dict[str, Any]:
+        """One search by the number of rows and K."""
+        rows = [batch * self.settings.beam for batch in self.settings.batches]
+        return _nested(search_by_k(self.retriever, rows, self.settings.k, self.settings.rounds))
+
+    def recall(self) -> dict[str, Any]:
+        """What the index finds for states that are not in the store, against exact search."""
+        retriever = Retriever(self.snapshot, self.retriever.index)
+        states = self.queries[:_RECALL_QUERIES]
+        return measure_recall(retriever, states, None, max(self.settings.k)).as_dict()
+
+    def growth(self) -> dict[str, Any]:
+        """One search of stores of growing size."""
+        return growth(self.snapshot, self.queries, max(self.settings.k), self.settings.rounds, self.progress)
+
+    def scale(self) -> dict[str, Any]:
+        """What the timing store took to make and takes to hold and to search."""
+        made = making_of(self.snapshot.folder)
+        return scale(
+            Snapshot.open(self.snapshot.folder), self.queries, made, max(self.settings.k), self.settings.rounds
+        )
+
+    def own(self) -> dict[str, Any]:
+        """The store's own model on real text."""
+        settings = self.settings
+        assert settings.text is not None
+        return own_text(self.translator, settings.text, settings.batches, settings.rounds, self.progress)
+
+    def living(self) -> dict[str, Any]:
+        """One search of a memory that has changed since it was indexed, and of the same memory compacted."""
+        folder = self.out / f"living-{self.shape}.store"
+        stores = living_stores(folder, self.model, self.source, self.settings.entries, self.build, self.progress)
+        rows = [batch * self.settings.beam for batch in self.settings.batches]
+        return _nested(search_living(stores, self.queries, rows, max(self.settings.k), self.settings.rounds))
+
+
+def _bind(run: Run, sources: list[list[int]]) -> Callable[[], object]:
+    return lambda: run(sources)
+
+
+def _nested(found: dict[str, dict[str, Timing]]) -> dict[str, Any]:
+    return {outer: described(inner) for outer, inner in found.items()}

@@ -1,0 +1,40 @@
+"""How a large memory is made and searched: time, memory, what the index finds, and smaller parts of it beside it."""
+
+from typing import Any
+
+import torch
+
+from nearmt.datastore import Snapshot
+from nearmt.experiments.bench.memory import anonymous_bytes
+from nearmt.experiments.bench.search import first_entries, searching
+from nearmt.experiments.bench.timing import described, interleaved
+from nearmt.retrieval.index import build_index, choose_factory
+from nearmt.retrieval.search import PROBES, Retriever
+
+_ROWS = 128
+_SMALLER = (20, 10, 2)  # parts of the store that are searched beside it, each with the index its size would get
+
+
+def scale(snapshot: Snapshot, queries: torch.Tensor, made: dict[str, Any], k: int, rounds: int) -> dict[str, Any]:
+    """What a store took to make, takes to hold, and takes to search, beside smaller parts of it."""
+    before = anonymous_bytes()
+    whole = Retriever(snapshot)
+    whole.search(queries[:_ROWS], k)
+    held = anonymous_bytes() - before
+    index = snapshot.manifest.index or {}
+    runs = {}
+    for divisor in _SMALLER:
+        part = first_entries(snapshot, len(snapshot) // divisor)
+        factory = choose_factory(len(part), snapshot.manifest.width)
+        smaller = Retriever(part, build_index(part, factory, index.get("num_probes", PROBES)), whole.reranked)
+        runs[str(len(part))] = searching(smaller, queries[:_ROWS], k)
+    runs[str(len(snapshot))] = searching(whole, queries[:_ROWS], k)
+    timings = interleaved(runs, 4 * rounds, pause=0.0)
+    return {
+        "entries": len(snapshot),
+        "made": made,
+        "held_bytes": held,
+        "recall": index.get("recall"),
+        "rows": _ROWS,
+        "search": described(timings),
+    }

@@ -1,0 +1,62 @@
+"""The search by itself: by rows and K, and as the memory grows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from nearmt.datastore import Snapshot
+from nearmt.experiments.bench.timing import Timing, described, interleaved
+from nearmt.progress import Progress
+from nearmt.retrieval.index import FaissIndex, build_index, choose_factory
+from nearmt.retrieval.search import PROBES, Retriever
+
+_SMALLEST = 100_000
+_ROWS = 64
+
+
+def search_by_k(
+    retriever: Retriever, rows: Sequence[int], sizes: Sequence[int], rounds: int
+) -> dict[str, dict[str, Timing]]:
+    """Seconds of one search; rows → K → timing."""
+    states = {count: torch.zeros(count, retriever.snapshot.manifest.width) for count in rows}
+    results = {}
+    for count in rows:
+        runs = {f"K={k}": searching(retriever, states[count], k) for k in sizes}
+        results[str(count)] = interleaved(runs, 4 * rounds, pause=0.0)
+    return results
+
+
+def searching(retriever: Retriever, states: torch.Tensor, k: int) -> Callable[[], object]:
+    """One search, to be timed."""
+    return lambda: retriever.search(states, k)
+
+
+def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progress: Progress) -> dict[str, Any]:
+    """Seconds of one search of the first 100,000 entries, then ever more, each with the index its size would get."""
+    sizes = []
+    size = _SMALLEST
+    while size < len(snapshot):
+        sizes.append(size)
+        size = int(size * 10**0.5)
+    sizes.append(len(snapshot))
+    runs: dict[str, Callable[[], object]] = {}
+    settings = snapshot.manifest.index or {}
+    for number, count in enumerate(sizes):
+        progress("growth", number, len(sizes))
+        part = first_entries(snapshot, count)
+        factory = choose_factory(count, snapshot.manifest.width)
+        index: FaissIndex = build_index(part, factory, settings.get("num_probes", PROBES))
+        retriever = Retriever(part, index, settings.get("reranked"))
+        runs[str(count)] = searching(retriever, queries[:_ROWS], k)
+    timings = interleaved(runs, 4 * rounds, pause=0.0)
+    progress("growth", len(sizes), len(sizes))
+    return described(timings)
+
+
+def first_entries(whole: Snapshot, count: int) -> Snapshot:
+    """A snapshot cut short."""
+    extent = whole.manifest.extent
+    shorter = replace(extent, counts=replace(extent.counts, entries=count))
+    return Snapshot(whole.folder, replace(whole.manifest, extent=shorter, index=None))

@@ -1,0 +1,44 @@
+"""What is measured."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nearmt.building.builder import BuildSettings
+from nearmt.errors import SettingError
+
+TABLES = ("methods", "engines", "original", "parts", "building", "search", "recall", "growth", "living", "scale", "own")
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What is measured. The defaults are those of the published table."""
+
+    entries: int = 4_000_000
+    batches: tuple[int, ...] = (1, 16, 32, 64)
+    k: tuple[int, ...] = (8, 16, 32)
+    beam: int = 4
+    source_length: int = 25
+    output_length: int = 30
+    rounds: int = 5
+    tables: tuple[str, ...] = TABLES[:-1]
+    index: str | None = None
+    num_probes: int = BuildSettings.num_probes
+    reranked: int = BuildSettings.reranked
+    memory: int | None = None  # bytes that the index may take; a larger one stays on disk
+    key_type: str = "float16"
+    engine: str = "auto"
+    text: Path | None = None  # sentences for the table `own`
+
+    def __post_init__(self) -> None:
+        unknown = set(self.tables) - set(TABLES)
+        if unknown:
+            raise SettingError(f"unknown table {', '.join(sorted(unknown))}: choose from {', '.join(TABLES)}")
+        if "own" in self.tables and self.text is None:
+            raise SettingError("the table own wants --text: a file with a sentence a line")
+        if "own" not in self.tables and self.text is not None:
+            raise SettingError("--text goes with the table own: add --tables own")
+        for name in ("entries", "beam", "source_length", "output_length", "rounds"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be at least 1")
+        if not self.batches or not self.k or min(*self.batches, *self.k) < 1:
+            raise SettingError("batch sizes and k must be numbers above 0")

@@ -1,0 +1,132 @@
+"""What is timed: our engines and methods, Hugging Face's generate, CTranslate2, and the original's way."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearmt.datastore import Snapshot
+from nearmt.decoding.beam import BeamSettings, Shifted
+from nearmt.decoding.decoder import Decoder, DecodingSettings
+from nearmt.methods.metak import MetaK
+from nearmt.methods.mixture import Method, neighbor_counts
+from nearmt.methods.retrieved import Trail
+from nearmt.models import Seq2Seq
+from nearmt.models.reference import load_for_generate, token_names
+from nearmt.retrieval.index import build_index
+from nearmt.retrieval.neighbors import Neighbors
+from nearmt.retrieval.search import Retriever
+
+Run = Callable[[list[list[int]]], object]
+ORIGINAL_INDEX, ORIGINAL_PROBES = "IVF4096,PQ64", 32
+_WARMING_ROWS, _WARMING_K = 256, 32
+
+
+class RealQueries(Retriever):
+    """Asks with real states instead of a random model's, which lie where no memory is.
+
+    All of them are asked once before anything is timed: what is measured is a process that has been at work for a
+    while, not the first reading of the keys from the disk.
+    """
+
+    def __init__(self, snapshot: Snapshot, queries: torch.Tensor, **options: Any) -> None:
+        super().__init__(snapshot, **options)
+        self._queries, self._at = queries, 0
+        for piece in torch.split(queries, _WARMING_ROWS):
+            super().search(piece, min(_WARMING_K, len(snapshot)))
+
+    def search(self, states: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None = None) -> Neighbors:
+        rows = torch.arange(self._at, self._at + len(states)) % len(self._queries)
+        self._at += len(states)
+        return super().search(self._queries[rows], k, excluded)
+
+
+class OriginalDecoder(Decoder):
+    """The mixture as the paper's code makes it: a distribution over the whole vocabulary for every neighbour count."""
+
+    def mixed(self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors, trails: Trail) -> Shifted:
+        method = self.method
+        assert isinstance(method, MetaK)
+        sizes = neighbor_counts(method.max_k)[1:]
+        shares = method(method.inputs(neighbors)).exp()  # (rows, |S|)
+        near = torch.stack([torch.arange(method.max_k) < size for size in sizes])  # (|S|, K)
+        scores = (-neighbors.squared_distances / method.temperature).unsqueeze(1).masked_fill(~near, -1e9)
+        votes = (scores.softmax(dim=2) * shares[:, 1:, None]).sum(dim=1)  # (rows, K)
+        spread = torch.zeros(*votes.shape, log_probs.shape[1])  # (rows, K, vocabulary)
+        spread.scatter_(2, neighbors.token_ids.unsqueeze(2), votes.unsqueeze(2))
+        mixed: torch.Tensor = shares[:, :1] * log_probs.exp() + spread.sum(dim=1)
+        return Shifted(mixed.log())
+
+
+def decoding(beam: int, length: int, batch: int) -> DecodingSettings:
+    """Every output as long as every other."""
+    return DecodingSettings(beam=BeamSettings(beam), batch_size=batch, length_factor=0, length_extra=length)
+
+
+def ours(model: Seq2Seq, retriever: Retriever | None, method: Method | None, beam: int, length: int) -> Run:
+    def run(sources: list[list[int]]) -> object:
+        settings = decoding(beam, length, len(sources))
+        return Decoder(model, retriever if method else None, method, settings).decode(sources)
+
+    return run
+
+
+def original(model: Seq2Seq, retriever: Retriever, method: MetaK, beam: int, length: int) -> Run:
+    def run(sources: list[list[int]]) -> object:
+        with torch.inference_mode():
+            return OriginalDecoder(model, retriever, method, decoding(beam, length, len(sources))).decode(sources)
+
+    return run
+
+
+def original_retriever(snapshot: Snapshot, queries: torch.Tensor, on_progress: Callable[[int], None]) -> RealQueries:
+    """The paper's index and its approximate distances, on the same store."""
+    index = build_index(snapshot, ORIGINAL_INDEX, ORIGINAL_PROBES, on_progress)
+    return RealQueries(snapshot, queries, index=index, reranked=0)
+
+
+def generate(folder: Path, beam: int, length: int) -> Run:
+    """Hugging Face, float32."""
+    model = load_for_generate(folder)
+
+    def run(sources: list[list[int]]) -> object:
+        ids = torch.tensor(sources)
+        with torch.inference_mode():
+            return model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                num_beams=beam,
+                max_new_tokens=length,
+                length_penalty=0.6,
+            )
+
+    return run
+
+
+def ctranslate2(folder: Path, converted: Path, beam: int, length: int, threads: int, vocabulary: int) -> Run | None:
+    """CTranslate2 with int8 weights, where it is installed."""
+    try:
+        import ctranslate2 as engine
+        from ctranslate2.converters import TransformersConverter
+    except ImportError:
+        return None
+    if not converted.exists():
+        TransformersConverter(str(folder)).convert(str(converted), quantization="int8")
+    translator = engine.Translator(str(converted), compute_type="int8", inter_threads=1, intra_threads=threads)
+    names = token_names(folder, vocabulary)
+
+    def run(sources: list[list[int]]) -> object:
+        found = translator.translate_batch(
+            [[names[token] for token in source] for source in sources],
+            beam_size=beam,
+            length_penalty=0.6,
+            max_batch_size=0,
+            min_decoding_length=length,
+            max_decoding_length=length,
+        )
+        assert all(len(result.hypotheses[0]) == length for result in found)
+        return found
+
+    return run

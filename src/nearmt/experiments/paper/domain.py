@@ -1,0 +1,146 @@
+"""One domain of an experiment: its store, and its dev and test sets as the model sees them."""
+
+import random
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from nearmt.building.builder import BuildSettings, describe_inputs
+from nearmt.corpus import SentencePair
+from nearmt.datastore import Languages, Snapshot
+from nearmt.errors import SettingError
+from nearmt.experiments.paper.config import DomainConfig, PaperConfig
+from nearmt.experiments.paper.workspace import Workspace, as_key, digest, digest_pairs
+from nearmt.models import Seq2Seq
+from nearmt.progress import Progress, silent
+from nearmt.retrieval.search import Retriever
+from nearmt.store import Store, build
+from nearmt.training.adapt import AdaptationSettings
+from nearmt.training.cache import NeighborCache
+from nearmt.training.devset import DevSet, collect_cache, dev_from_pairs, load_pairs
+
+_HELD_OUT_SHARE = AdaptationSettings.held_out_share
+
+
+class TestSet:
+    """Sentences to translate, those aside that the model cannot take."""
+
+    __test__ = False  # not a test of pytest's
+
+    def __init__(self, model: Seq2Seq, pairs: list[SentencePair]) -> None:
+        sources = model.tokenize_sources([pair.source for pair in pairs])
+        kept = [i for i in range(len(pairs)) if len(sources[i]) <= model.max_source_tokens]
+        if not kept:
+            raise SettingError("a test set has no pair that the model can translate")
+        self.pairs, self.sources = [pairs[i] for i in kept], [sources[i] for i in kept]
+        self.references = [pair.target for pair in self.pairs]
+        self.key = digest_pairs(self.pairs)
+        self.num_skipped = len(pairs) - len(kept)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+
+class Domain:
+    """Everything is made when it is first asked for, and the store only if it is not there yet."""
+
+    def __init__(
+        self,
+        config: DomainConfig,
+        paper: PaperConfig,
+        model: Seq2Seq,
+        workspace: Workspace,
+        progress: Progress = silent,
+    ) -> None:
+        self.config, self.paper, self.model, self.progress = config, paper, model, progress
+        self.name = config.name
+        self._build_settings = BuildSettings(
+            index=paper.index, num_probes=paper.num_probes, reranked=paper.reranked, max_k=paper.max_k
+        )
+        identity = {key: value for key, value in model.identity.as_dict().items() if key not in ("name", "revision")}
+        memory = [item["sha256"] for item in describe_inputs(config.memory)]
+        languages = [model.source_lang, model.target_lang]
+        key: dict[str, Any] = {
+            "model": identity,
+            "languages": languages,
+            "memory": memory,
+            "build": as_key(self._build_settings),
+        }
+        if model.engine != "torch":
+            key["engine"] = model.engine
+        self._folder = workspace.store_folder(config.name, key)
+        self.key = digest(key)
+
+    def __repr__(self) -> str:
+        return f"Domain({self.name!r})"
+
+    @cached_property
+    def store(self) -> Store:
+        if not self._folder.exists():
+            build(
+                self.config.memory,
+                model=self.model,
+                out=self._folder,
+                train=False,
+                settings=self._build_settings,
+                resume=True,
+                progress=lambda stage, done, total: self.progress(f"{self.name}: {stage}", done, total),
+            )
+        return Store(self._folder)
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        return self.store.snapshot()
+
+    @cached_property
+    def retriever(self) -> Retriever:
+        return Retriever(self.snapshot)
+
+    def _load(self, path: Any) -> list[SentencePair]:
+        return load_pairs(path, Languages(self.model.source_lang, self.model.target_lang)).pairs
+
+    @cached_property
+    def test(self) -> TestSet:
+        return TestSet(self.model, self._load(self.config.test)[: self.paper.test_sentences])
+
+    @cached_property
+    def dev_key(self) -> str:
+        return digest_pairs(self._load(self.config.dev))
+
+    @cached_property
+    def dev(self) -> DevSet:
+        return dev_from_pairs(self.model, self.snapshot, self._load(self.config.dev), self.config.dev.name)
+
+    @cached_property
+    def cache(self) -> NeighborCache:
+        def heard(stage: str, done: int, total: int | None) -> None:
+            self.progress(f"{self.name}: {stage}", done, total)
+
+        return collect_cache(self.model, self.retriever, self.dev, self.paper.max_k, heard)
+
+    @cached_property
+    def held_out(self) -> list[int]:
+        """Dev sentences that nothing is trained on."""
+        order = list(range(len(self.dev)))
+        random.Random(1).shuffle(order)
+        return order[: max(1, round(len(order) * _HELD_OUT_SHARE))]
+
+    def parts(self, max_k: int, sentences: int | None = None) -> tuple[NeighborCache, NeighborCache]:
+        """What to train on, perhaps only so many sentences of it, and what to select by."""
+        nearest = self.cache.nearest(max_k)
+        train_part, select_part = nearest.split(self.held_out)
+        if self.paper.paper_protocol:
+            train_part = select_part = nearest
+        if sentences is not None:
+            ids = torch.unique(train_part.sentence_ids)
+            chosen = ids[torch.randperm(len(ids), generator=torch.Generator().manual_seed(1))[:sentences]]
+            train_part = train_part.rows(torch.isin(train_part.sentence_ids, chosen))
+            if self.paper.paper_protocol:
+                select_part = train_part
+        return train_part, select_part
+
+    @property
+    def num_training_sentences(self) -> int:
+        """How many dev sentences there are to train on."""
+        return len(self.dev) - (0 if self.paper.paper_protocol else len(self.held_out))

@@ -1,0 +1,286 @@
+"""Where the experiments are made: networks are trained, settings chosen and test sets translated, each once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nearmt.datastore import Languages, replace_file
+from nearmt.decoding.beam import BeamSettings
+from nearmt.decoding.decoder import Decoder, DecodingSettings
+from nearmt.evaluation.scores import as_good_as_the_best, bleu, compare
+from nearmt.experiments.paper.config import PaperConfig
+from nearmt.experiments.paper.domain import Domain, TestSet
+from nearmt.experiments.paper.workspace import Workspace, as_key, digest
+from nearmt.methods.metak import FEATURES, MetaK
+from nearmt.methods.mixture import Method, Vanilla
+from nearmt.methods.registry import describe_method
+from nearmt.methods.variant import Relative
+from nearmt.methods.variants import load_relative
+from nearmt.models import Seq2Seq
+from nearmt.progress import Progress, silent
+from nearmt.retrieval.search import Retriever
+from nearmt.training.adapt import PAPER_VANILLA
+from nearmt.training.cache import NeighborCache
+from nearmt.training.devset import load_pairs
+from nearmt.training.fit_damping import fit_guard
+from nearmt.training.schedule import TrainingSettings
+from nearmt.training.train_metak import train_metak
+from nearmt.training.train_variants import train_relative
+from nearmt.training.tune_vanilla import rank_vanilla, temperatures
+
+
+@dataclass(frozen=True)
+class Result:
+    """A test set translated by one method, and what that depended on."""
+
+    bleu: float
+    chrf: float
+    outputs: tuple[str, ...]
+    settings: dict[str, Any]
+    signature: str
+
+
+class Lab:
+    """The domains of one configuration and everything learned about them."""
+
+    def __init__(self, config: PaperConfig, model: Seq2Seq, folder: Path, progress: Progress = silent) -> None:
+        self.config, self.model, self.progress = config, model, progress
+        self.workspace = Workspace(folder)
+        self.domains = {
+            domain.name: Domain(domain, config, model, self.workspace, progress) for domain in config.domains
+        }
+        self.decoding = DecodingSettings(
+            beam=BeamSettings(config.beam, config.length_penalty), batch_size=config.batch_size
+        )
+
+    @cached_property
+    def general(self) -> TestSet | None:
+        """Text of no domain, if there is any."""
+        if self.config.general is None:
+            return None
+        languages = Languages(self.model.source_lang, self.model.target_lang)
+        return TestSet(self.model, load_pairs(self.config.general, languages).pairs[: self.config.test_sentences])
+
+    def _training(self, **changes: Any) -> TrainingSettings:
+        settings = TrainingSettings(steps=self.config.steps, raw_features=self.config.paper_protocol)
+        settings = replace(settings, first_check=min(settings.first_check, self.config.steps), **changes)
+        return replace(settings, features=tuple(settings.features))
+
+    def _learned_from(self, domain: Domain, max_k: int, settings: TrainingSettings) -> dict[str, Any]:
+        return {
+            "store": domain.key,
+            "dev": domain.dev_key,
+            "paper_protocol": self.config.paper_protocol,
+            "guard": not self.config.paper_protocol,
+            "retrieved": self.config.max_k,
+            "max_k": max_k,
+            "training": as_key(settings),
+        }
+
+    def network(
+        self,
+        domain: Domain,
+        max_k: int,
+        seed: int | None = None,
+        *,
+        temperature: float | None = None,
+        hidden: int = 32,
+        features: Sequence[str] = FEATURES,
+        sentences: int | None = None,
+        shuffled: bool = False,
+    ) -> MetaK:
+        """The Meta-k network of a domain, trained if it is not there; T is the domain's own unless given."""
+        temperature = temperature or self.temperature(domain)
+        settings = self._training(seed=seed or self.config.seeds[0], hidden=hidden, features=tuple(features))
+        key = {**self._learned_from(domain, max_k, settings), "temperature": temperature}
+        key |= {"sentences": sentences, "shuffled": shuffled}
+        path = self.workspace.network_file(key)
+        if not path.exists():
+            train_part, select_part = domain.parts(max_k, sentences)
+            if shuffled:
+                values = shuffled_values(domain.retriever)
+                train_part, select_part = (
+                    replace(part, neighbors=replace(part.neighbors, token_ids=values[part.neighbors.entry_ids].long()))
+                    for part in (train_part, select_part)
+                )
+            (trained,) = train_metak(
+                train_part, select_part, max_k=max_k, temperatures=[temperature], settings=settings
+            )
+            self._put_guard(domain, trained.network, train_part, select_part)
+            replace_file(path, trained.network.to_bytes())
+        return MetaK.load(path)
+
+    def _put_guard(
+        self, domain: Domain, network: MetaK | Relative, train_part: NeighborCache, select_part: NeighborCache
+    ) -> None:
+        """What `nearmt train` does for sentences far from the memory, and the paper does not."""
+        if not self.config.paper_protocol:
+            network.guard = fit_guard(train_part, select_part, network, domain.snapshot).guard
+
+    def relative(self, domain: Domain, name: str, seed: int) -> Relative:
+        """A network of another method of the field, trained if it is not there."""
+        settings = self._training(seed=seed)
+        key = {"relative": name, **self._learned_from(domain, self.config.max_k, settings)}
+        path = self.workspace.network_file(key)
+        if not path.exists():
+            train_part, select_part = domain.parts(self.config.max_k)
+            trained = train_relative(
+                name, train_part, select_part, domain.snapshot, max_k=self.config.max_k, settings=settings
+            )
+            self._put_guard(domain, trained.network, train_part, select_part)
+            replace_file(path, trained.network.to_bytes())
+        return load_relative(path)
+
+    def temperature(self, domain: Domain) -> float:
+        """T of the domain, at the largest K: the paper's, or the likeliest of those as good as the best by BLEU."""
+        if self.config.paper_protocol:
+            return domain.config.paper_temperature
+        settings = self._training(seed=self.config.seeds[0])
+        key = {**self._learned_from(domain, self.config.max_k, settings), **self._judging}
+        found = self.workspace.find("temperature", key)
+        if found is None:
+            train_part, select_part = domain.parts(self.config.max_k)
+            trained = train_metak(
+                train_part,
+                select_part,
+                max_k=self.config.max_k,
+                temperatures=temperatures(train_part),
+                settings=settings,
+                on_check=lambda step, loss: self.progress(f"{domain.name}: training", step, settings.steps),
+            )
+            trained.sort(key=lambda candidate: candidate.loss)
+            networks = [candidate.network for candidate in trained[: self.config.judged_settings]]
+            for network in networks:
+                self._put_guard(domain, network, train_part, select_part)
+            outputs, references = [self._judged(domain, network) for network in networks], self._judging_by(domain)
+            tried = [
+                {"temperature": network.temperature, "bleu": bleu(texts, references)}
+                for network, texts in zip(networks, outputs, strict=True)
+            ]
+            likeliest = as_good_as_the_best(outputs, references).index(True)
+            found = self.workspace.keep("temperature", key, {"best": tried[likeliest]["temperature"], "tried": tried})
+        return float(found["best"])
+
+    def tuned_vanilla(self, domain: Domain, k: int) -> tuple[Vanilla, float]:
+        """The best T and share for k neighbours, and its BLEU on the held-out sentences."""
+        settings = self._training()
+        key = {**self._learned_from(domain, k, settings), **self._judging}
+        found = self.workspace.find("vanilla", key)
+        if found is None:
+            train_part, _ = domain.parts(k)
+            ranked = [candidate.method for candidate in rank_vanilla(train_part, k) if candidate.method.k == k]
+            tried = ranked[: self.config.judged_settings]
+            own = [self.fixed_vanilla(domain, k), *(replace(method, k=k) for method in PAPER_VANILLA.values())]
+            tried += [method for method in dict.fromkeys(own) if method not in tried]
+            judged = [{**describe_method(method), "bleu": self.judge(domain, method)} for method in tried]
+            best = max(judged, key=lambda trial: round(trial["bleu"], 2))
+            found = self.workspace.keep("vanilla", key, {"best": best, "tried": judged})
+        best = found["best"]
+        return Vanilla(best["k"], best["temperature"], best["knn_share"]), best["bleu"]
+
+    def best_vanilla(self, domain: Domain) -> Vanilla:
+        """Vanilla with k, T and share all chosen on the held-out sentences: the honest baseline."""
+        tuned = [self.tuned_vanilla(domain, k) for k in self.config.k]
+        return max(tuned, key=lambda found: round(found[1], 2))[0]
+
+    def fixed_vanilla(self, domain: Domain, k: int) -> Vanilla:
+        """Vanilla with the paper's T and share."""
+        return Vanilla(k, domain.config.paper_temperature, domain.config.paper_share)
+
+    @property
+    def _judging(self) -> dict[str, Any]:
+        return {"judged": [self.config.judged_sentences, self.config.judged_settings], "decoding": self._decoding_key}
+
+    @property
+    def _decoding_key(self) -> dict[str, Any]:
+        return {key: value for key, value in as_key(self.decoding).items() if key != "batch_size"}
+
+    def judge(self, domain: Domain, method: Method) -> float:
+        """BLEU of a method on held-out dev sentences."""
+        return bleu(self._judged(domain, method), self._judging_by(domain))
+
+    def _judging_by(self, domain: Domain) -> list[str]:
+        """The references of the held-out sentences that are decoded."""
+        return [domain.dev.pairs[i].target for i in domain.held_out[: self.config.judged_sentences]]
+
+    def _judged(self, domain: Domain, method: Method) -> list[str]:
+        """Those sentences, translated."""
+        rows = domain.held_out[: self.config.judged_sentences]
+        dev = domain.dev
+        excluded = [dev.excluded[i] for i in rows]
+        without = excluded if any(item is not None for item in excluded) else None
+        decoder = Decoder(self.model, domain.retriever, method, self.decoding)
+
+        def heard(done: int) -> None:
+            self.progress(f"{domain.name}: choosing", done, len(rows))
+
+        return decoder.texts(decoder.decode([dev.sources[i] for i in rows], without, heard))
+
+    def score(self, store: Domain | None, test: TestSet, method: Method | None, *, shuffled: bool = False) -> Result:
+        """Translate a test set with a domain's store; no method is the plain model."""
+        described = describe_method(method)
+        if isinstance(method, MetaK | Relative):
+            described = {**described, "network": digest(method.to_bytes().hex())}
+        key: dict[str, Any] = {
+            "model": [self.model.identity.weights, self.model.identity.tokenizer],
+            "store": store.key if store and method else None,
+            "shuffled": shuffled,
+            "test": test.key,
+            "method": {"name": method.name if method else "base", **described},
+            "decoding": self._decoding_key,
+        }
+        if self.model.engine != "torch":
+            key["engine"] = self.model.engine
+        found = self.workspace.find("score", key)
+        if found is None:
+            retriever = None
+            if method is not None:
+                assert store is not None
+                retriever = ShuffledRetriever(store.snapshot) if shuffled else store.retriever
+            decoder = Decoder(self.model, retriever, method, self.decoding)
+            stage = f"{store.name if store else 'model'}: translating"
+            outputs = decoder.texts(
+                decoder.decode(test.sources, on_done=lambda done: self.progress(stage, done, len(test)))
+            )
+            found = self.workspace.keep("score", key, {"outputs": outputs, **_scored(outputs, test)})
+        settings = {**key["method"], "store": key["store"], "test": key["test"]}
+        return Result(found["bleu"], found["chrf"], tuple(found["outputs"]), settings, found["signature"])
+
+    def p_value(self, test: TestSet, system: Result, baseline: Result) -> float:
+        """How likely the difference between two systems is chance, by paired bootstrap on BLEU."""
+        key = {"test": test.key, "system": digest(system.outputs), "baseline": digest(baseline.outputs)}
+        found = self.workspace.find("p", key)
+        if found is None:
+            systems = {"baseline": baseline.outputs, "system": system.outputs}
+            comparison = compare(systems, test.references, ["baseline"])
+            found = self.workspace.keep("p", key, comparison.scores["system"].p_values["baseline"])
+        return float(found)
+
+    def scored_outputs(self, outputs: Sequence[str], test: TestSet, settings: dict[str, Any]) -> Result:
+        """Outputs that were made otherwise, as a result."""
+        scored = _scored(outputs, test)
+        return Result(scored["bleu"], scored["chrf"], tuple(outputs), settings, scored["signature"])
+
+
+def _scored(outputs: Sequence[str], test: TestSet) -> dict[str, Any]:
+    comparison = compare({"system": outputs}, test.references)
+    score = comparison.scores["system"]
+    return {"bleu": score.bleu, "chrf": score.chrf, "signature": comparison.bleu_signature}
+
+
+def shuffled_values(retriever: Retriever) -> torch.Tensor:
+    """The store's values in another order: keys then say nothing about what comes next."""
+    values = torch.from_numpy(retriever.snapshot.values)
+    return values[torch.randperm(len(values), generator=torch.Generator().manual_seed(1))]
+
+
+class ShuffledRetriever(Retriever):
+    """Finds the same entries and tells wrong tokens: what a memory without meaning would do."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._values = shuffled_values(self).numpy()

@@ -1,0 +1,120 @@
+"""The results as JSON, as Markdown with figures (SVG and, where they can be drawn, PNG), and as one page by itself."""
+
+import json
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from nearmt import __version__
+from nearmt.datastore import replace_file, storage_errors
+from nearmt.experiments.paper.config import PaperConfig
+from nearmt.experiments.paper.lab import Lab
+from nearmt.experiments.paper.sections import Section
+from nearmt.experiments.report import Example, examples_html, figure, page, standalone
+from nearmt.experiments.report.png import can_draw, png_of
+
+
+def write_reports(config: PaperConfig, lab: Lab, sections: Sequence[Section], out: Path) -> None:
+    """results.json, report.md, report.html, figures/*.svg and, where matplotlib is there, figures/*.png."""
+    with storage_errors(out):
+        (out / "figures").mkdir(exist_ok=True)
+        for section in sections:
+            for made in section.figures:
+                place = out / "figures" / _file_name(made.name)
+                replace_file(place.with_suffix(".svg"), standalone(made.chart).encode())
+                if can_draw():
+                    replace_file(place.with_suffix(".png"), png_of(made.chart))
+        about = _about(config, lab)
+        content = {"about": about, "sections": {section.name: section.data for section in sections}}
+        replace_file(out / "results.json", json.dumps(content, ensure_ascii=False, indent=1).encode())
+        replace_file(out / "report.md", _markdown(config, sections, about).encode())
+        replace_file(out / "report.html", _html(config, sections, about).encode())
+
+
+def _file_name(name: str) -> str:
+    return "".join(char if char.isalnum() or char in "-_" else "-" for char in name)
+
+
+def _shown(model: str) -> str:
+    """A hub id as it is; of a folder no more than what tells it from others."""
+    return "/".join(Path(model).parts[-2:]) if Path(model).is_absolute() else model
+
+
+def _about(config: PaperConfig, lab: Lab) -> dict[str, Any]:
+    identity = lab.model.identity
+    return {
+        "nearmt": __version__,
+        "model": {"name": _shown(identity.name), "architecture": identity.architecture, "width": identity.width,
+                  "weights": identity.weights[:12]},
+        "domains": {
+            domain.name: {"test_sentences": len(domain.test), "longer_than_the_model_takes": domain.test.num_skipped}
+            for domain in lab.domains.values()
+        },
+        "config": config.as_dict(),
+    }  # fmt: skip
+
+
+def _setting_lines(config: PaperConfig, about: dict[str, Any]) -> list[str]:
+    model = about["model"]
+    tests = ", ".join(f"{name} {found['test_sentences']}" for name, found in about["domains"].items())
+    protocol = (
+        "the paper's: trained and selected on all of dev, raw features, fixed T"
+        if config.paper_protocol
+        else "whole dev sentences held out for selection; vanilla's k, T and share chosen there by BLEU, "
+        "adaptive's T by likelihood among those within a standard error of the best BLEU"
+    )
+    return [
+        f"Model: {model['name']} ({model['architecture']}, width {model['width']}, weights {model['weights']}).",
+        f"Test sentences: {tests}. Decoding: beam {config.beam}, length penalty {config.length_penalty}.",
+        f"Protocol: {protocol}. Seeds: {', '.join(map(str, config.seeds))}; {config.steps:,} steps at most.",
+        f"nearmt {about['nearmt']}; every number with its settings is in results.json.",
+    ]
+
+
+def _signature(sections: Sequence[Section]) -> str:
+    for section in sections:
+        for value in section.data.values():
+            if isinstance(value, dict) and "signature" in value:
+                return f"BLEU {value['signature']}"
+    return ""
+
+
+def _markdown(config: PaperConfig, sections: Sequence[Section], about: dict[str, Any]) -> str:
+    lines = [f"# {config.title}", "", *_setting_lines(config, about)]
+    if _signature(sections):
+        lines.append(f"`{_signature(sections)}`")
+    for section in sections:
+        lines += ["", f"## {section.title}", "", section.text]
+        for heading, table in section.tables:
+            lines += ["", *([f"**{heading}**", ""] if heading else []), table.as_markdown()]
+        if section.notes:
+            lines += ["", section.notes]
+        for made in section.figures:
+            lines += ["", f"![{made.caption}](figures/{_file_name(made.name)}.svg)"]
+        for example in section.examples:
+            lines += ["", *_example_lines(example)]
+    return "\n".join(lines) + "\n"
+
+
+def _example_lines(example: Example) -> list[str]:
+    lines = [f"    source     {example.source}", f"    base       {example.base}"]
+    lines += [f"    adaptive   {example.adaptive}", f"    reference  {example.reference}"]
+    for change in example.changes:
+        lines.append(f"      {change.words} ← {change.segment_source} → {change.segment_target}")
+    return lines
+
+
+def _html(config: PaperConfig, sections: Sequence[Section], about: dict[str, Any]) -> str:
+    parts = [f"<h1>{escape(config.title)}</h1>"]
+    parts += [f"<p>{escape(line)}</p>" for line in _setting_lines(config, about)]
+    for section in sections:
+        parts.append(f"<h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>")
+        for heading, table in section.tables:
+            parts.append((f"<h3>{escape(heading)}</h3>" if heading else "") + table.as_html())
+        if section.notes:
+            parts.append(f'<p class="note">{escape(section.notes)}</p>')
+        parts += [figure(made.chart, made.caption) for made in section.figures]
+        parts.append(examples_html(section.examples))
+    parts.append(f"<footer><p>{escape(_signature(sections))}</p></footer>")
+    return page(config.title, "\n".join(parts))

@@ -1,0 +1,125 @@
+"""One batch of sentences being decoded by the int8 engine, and the caches that belong to it.
+
+The cache of a sentence is a list of slots that only grows: one for every row of every step. A mask says which slots
+are a row's own past, so nothing moves when hypotheses change places; the rows of a sentence read its cache together.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from nearmt.models.engine import RowOrder, StepOutput
+
+if TYPE_CHECKING:
+    from nearmt.models.int8.engine import Int8Engine
+
+HIDDEN = "hidden"
+_UNSEEN = -1.0e9  # added to the score of what must not be seen: its weight becomes exactly zero
+_MORE_SLOTS = 32
+_MANY_SLOTS = 256  # fewer are not sorted out, so that a sentence's sums never depend on the batch, not even in order
+
+
+class Int8Session:
+    """A batch under way, owned by one caller."""
+
+    def __init__(
+        self, engine: "Int8Engine", source_ids: torch.Tensor, source_mask: torch.Tensor, *, keeps_memory: bool = True
+    ) -> None:
+        self._engine, self._keeps_memory = engine, keeps_memory
+        num_sentences, time = source_ids.shape
+        self._source_mask = (1.0 - source_mask[:, None, None, :].float()) * _UNSEEN  # (sentences, 1, 1, time)
+        hidden = engine.embed_sources(source_ids, torch.arange(time))
+        # Keys and values of each layer in turn, each (sentences, heads, time, head width).
+        self._sources = engine.encoder.run({HIDDEN: hidden, "mask": self._source_mask}, keeps_memory=keeps_memory)
+        self._order = RowOrder(num_sentences, source_ids.device)
+        # As many as sources, each (sentences, heads, slots, head width). Not one large tensor: the system takes large
+        # blocks back as soon as they are free, and handing them out again costs more than copying.
+        self._cache = [torch.zeros(num_sentences, engine.heads, 1, engine.head_width) for _ in self._sources]
+        self._num_slots = 0  # how many of them are in use
+        self._past = torch.zeros(num_sentences, 0, dtype=torch.int64)  # (rows, steps) the slots of each row's past
+
+    @property
+    def num_source_rows(self) -> int:
+        """Rows of the cross-attention cache: one a live sentence."""
+        return len(self._source_mask)
+
+    def step(self, token_ids: torch.Tensor, parents: torch.Tensor) -> StepOutput:
+        """Continue row `parents[i]` of the last step with `token_ids[i]`."""
+        before = self._order.sentences
+        is_identity = self._order.follow(parents)
+        self._keep(torch.searchsorted(before, self._order.sentences).tolist())
+        if not is_identity:
+            self._past = self._past[parents]
+        steps = self._past.shape[1]
+        sentences = self.num_source_rows
+        group = len(parents) // sentences
+        self._make_room(group)
+        slots = self._cache[0].shape[2]
+        mask = torch.full((sentences, 1, group, slots + group), _UNSEEN)
+        own = torch.arange(slots, slots + group).repeat(sentences)  # each row sees itself and its past
+        mask.view(len(parents), -1).scatter_(1, torch.cat((self._past, own[:, None]), dim=1), 0.0)
+        hidden = self._engine.embed_targets(token_ids.view(sentences, group), torch.tensor([steps]))
+        states, fresh = self._decode(hidden, mask)
+        for cache, new in zip(self._cache, fresh, strict=True):
+            cache[:, :, self._num_slots : self._num_slots + group] = new
+        written = torch.arange(self._num_slots, self._num_slots + group).repeat(sentences)
+        self._past = torch.cat((self._past, written[:, None]), dim=1)
+        self._num_slots += group
+        return StepOutput(states=states, logits=self._engine.project(states))
+
+    def force(self, decoder_ids: torch.Tensor) -> torch.Tensor:
+        """The states (rows, time, width) of whole targets, one a sentence; for a session that made no step."""
+        rows, time = decoder_ids.shape
+        mask = torch.full((time, 1 + time), _UNSEEN)  # the cache's only slot is empty
+        mask[:, 1:] = mask[:, 1:].triu(diagonal=1)
+        hidden = self._engine.embed_targets(decoder_ids, torch.arange(time))
+        states, _ = self._decode(hidden, mask.expand(rows, 1, -1, -1).contiguous())
+        return states.view(rows, time, -1)
+
+    def _decode(self, hidden: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """States (rows, width) and fresh keys and values (2 × layers, sentences, heads, group, head width)."""
+        inputs = {HIDDEN: hidden, "self_mask": mask, "source_mask": self._source_mask}
+        sentences, group = hidden.shape[:2]
+        for layer in range(self._engine.num_layers):
+            for offset, part in enumerate(("keys", "values")):
+                inputs[f"past_{part}{layer}"] = self._cache[2 * layer + offset]
+                inputs[f"source_{part}{layer}"] = self._sources[2 * layer + offset]
+        states, fresh = self._engine.decoder.run(inputs, keeps_memory=self._keeps_memory)
+        return states, fresh.view(-1, sentences, fresh.shape[1], group, fresh.shape[3])
+
+    def _make_room(self, group: int) -> None:
+        """Have slots for this step. In a long cache, those that no hypothesis came from are given up."""
+        used, slots = self._num_slots, self._cache[0].shape[2]
+        if used + group <= slots:
+            return
+        if used >= _MANY_SLOTS:
+            self._give_up_dead_slots()
+        more = max(group, _MORE_SLOTS, slots // 2)
+        for number, cache in enumerate(self._cache):
+            self._cache[number] = torch.nn.functional.pad(cache[:, :, : self._num_slots], (0, 0, 0, more))
+
+    def _give_up_dead_slots(self) -> None:
+        """Bring the live slots of each sentence together, in their order."""
+        sentences, heads, slots, width = self._cache[0].shape
+        past = self._past.view(sentences, -1)
+        is_live = torch.zeros(sentences, slots, dtype=torch.bool).scatter_(1, past, True)
+        self._past = (is_live.cumsum(dim=1) - 1).gather(1, past).view_as(self._past)
+        self._num_slots = int(is_live.sum(dim=1).max())
+        kept = is_live.int().argsort(dim=1, descending=True, stable=True)[:, : self._num_slots]  # (sentences, kept)
+        firsts = torch.arange(sentences * heads).view(sentences, heads, 1) * slots
+        places = (firsts + kept[:, None]).flatten()
+        for number, cache in enumerate(self._cache):
+            rows = cache.view(-1, width).index_select(0, places)
+            self._cache[number] = rows.view(sentences, heads, -1, width)
+
+    def _keep(self, kept: list[int]) -> None:
+        """Drop the sentences that left; those behind them move up in place, the others stay where they are."""
+        if len(kept) == self.num_source_rows:
+            return
+        moves = [(place, old) for place, old in enumerate(kept) if place != old]
+        for tensor in (*self._sources, *self._cache, self._source_mask):
+            for place, old in moves:
+                tensor[place] = tensor[old]
+        self._sources = [tensor[: len(kept)] for tensor in self._sources]
+        self._cache = [tensor[: len(kept)] for tensor in self._cache]
+        self._source_mask = self._source_mask[: len(kept)]

@@ -1,6 +1,0 @@
-"""The paper's experiments from one configuration: every table and figure, resumable, with a report."""
-
-from nearmt.paper.config import PaperConfig, load_config
-from nearmt.paper.run import run_paper
-
-__all__ = ["PaperConfig", "load_config", "run_paper"]

@@ -1,0 +1,159 @@
+"""An index larger than memory: several parts whose lists stay on disk, memory-mapped, and are searched together.
+
+Each part is an ordinary faiss file made in bounded memory. Entries that come later go into a further part in memory.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+
+from nearmt.datastore import Snapshot, fsync_file, sha256_of
+from nearmt.errors import SettingError, StoreDamagedError
+from nearmt.retrieval.index.base import Allowed
+from nearmt.retrieval.index.faiss_index import count_lists, trained_index, write_index
+from nearmt.retrieval.index.selection import search_parameters
+
+_ID_BYTES = 8
+_GROWTH = 2  # lists grow by doubling
+_ADD_ROWS = 8_192
+_TRAINED_BYTES = 16  # for each number of a state that is trained on: the state, and what faiss makes of it
+_FEWEST = 4_096  # entries of a part, however little memory there may be
+
+
+def bytes_in_memory(factory: str, width: int, num_entries: int) -> int:
+    """What an index takes while it is made."""
+    index = faiss.index_factory(width, factory, faiss.METRIC_L2)
+    inverted = faiss.try_extract_index_ivf(index)
+    code_size = inverted.code_size + _ID_BYTES if inverted is not None else index.sa_code_size()
+    return int(num_entries * code_size * _GROWTH)
+
+
+def choose_mapped_factory(num_entries: int, width: int) -> str:
+    """The faiss factory string for an index whose lists stay on disk: codes that faiss can read where they lie."""
+    lists = count_lists(num_entries)
+    return f"PCA64,IVF{lists},SQ8" if width > 64 else f"IVF{lists},SQ8"
+
+
+def check_mapped(factory: str, width: int) -> None:
+    """Refuse an index whose lists cannot stay on disk."""
+    index = faiss.index_factory(width, factory, faiss.METRIC_L2)  # what is extracted lives as long as this does
+    inverted: Any = faiss.try_extract_index_ivf(index)
+    is_plain = inverted is not None and isinstance(
+        faiss.downcast_InvertedLists(inverted.invlists), faiss.ArrayInvertedLists
+    )
+    if not is_plain:
+        raise SettingError(
+            f"the lists of the index {factory} cannot stay on disk: leave --index out, or choose one such as "
+            f"{choose_mapped_factory(1_000_000, width)}"
+        )
+
+
+def build_parts(
+    snapshot: Snapshot,
+    factory: str,
+    num_probes: int,
+    memory: int,
+    path: Path,
+    on_progress: Callable[[int], None] = lambda entries: None,
+) -> dict[str, Any]:
+    """Make the parts, one after another, beside `path`; gives what the manifest should say."""
+    width, total = snapshot.manifest.width, len(snapshot)
+    check_mapped(factory, width)
+    most_rows = max(_FEWEST, memory // (_TRAINED_BYTES * width))
+    trained = faiss.serialize_index(trained_index(snapshot, factory, most_rows=most_rows))
+    per_part = max(_FEWEST, int(memory / bytes_in_memory(factory, width, 1)))
+    files, sizes = {}, []
+    for number, first in enumerate(range(0, total, per_part)):
+        part = faiss.deserialize_index(trained)
+        for start in range(first, min(first + per_part, total), _ADD_ROWS):
+            end = min(start + _ADD_ROWS, first + per_part, total)
+            part.add_with_ids(snapshot.float_keys(slice(start, end)), np.arange(start, end))
+            on_progress(end)
+        place = path.with_name(f"{path.stem}-{number:04d}{path.suffix}")
+        write_index(part, place)
+        fsync_file(place)
+        del part
+        files[place.name] = sha256_of(place)
+        sizes.append(place.stat().st_size)
+    return {"kind": "faiss", "factory": factory, "num_probes": num_probes, "num_entries": total, "files": files,
+            "bytes": sum(sizes), "mapped_bytes": sizes}  # fmt: skip
+
+
+class PartedIndex:
+    """Parts on disk, and perhaps one in memory."""
+
+    is_exact = False
+
+    def __init__(self, parts: Sequence[Any], factory: str, num_probes: int) -> None:
+        self._parts = list(parts)
+        self._recent: Any = None
+        self.factory, self.num_probes = factory, num_probes
+        self.lock = threading.Lock()
+        for part in self._parts:
+            faiss.extract_index_ivf(part).nprobe = num_probes
+
+    @property
+    def num_entries(self) -> int:
+        return sum(int(part.ntotal) for part in self._all)
+
+    @property
+    def _all(self) -> list[Any]:
+        return self._parts if self._recent is None else [*self._parts, self._recent]
+
+    def search(self, queries: np.ndarray, k: int, allowed: Allowed | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Candidates of all parts, the nearest first."""
+        rows = np.ascontiguousarray(queries, np.float32)
+        with self.lock:
+            found = [part.search(rows, k, params=search_parameters(part, allowed)) for part in self._all]
+        distances, entry_ids = (np.hstack([each[i] for each in found]) for i in (0, 1))
+        if len(found) > 1:
+            nearest = np.argsort(np.where(entry_ids < 0, np.inf, distances), axis=1, kind="stable")[:, :k]
+            distances, entry_ids = (np.take_along_axis(array, nearest, 1) for array in (distances, entry_ids))
+        return distances, entry_ids
+
+    def add(self, keys: np.ndarray) -> None:
+        """Take in the next entries; they stay in memory."""
+        with self.lock:
+            if self._recent is None:
+                self._recent = _emptied(self._parts[0])
+                faiss.extract_index_ivf(self._recent).nprobe = self.num_probes
+            first = self.num_entries
+            self._recent.add_with_ids(keys, np.arange(first, first + len(keys)))
+
+
+def _emptied(part: Any) -> Any:
+    """A copy of what was trained, without entries, its lists in memory."""
+    inverted = faiss.extract_index_ivf(part)
+    lists, total = inverted.invlists, part.ntotal
+    empty = faiss.ArrayInvertedLists(inverted.nlist, inverted.code_size)
+    inverted.invlists = empty
+    try:
+        copy = faiss.clone_index(part)
+    finally:
+        inverted.invlists = lists
+    copy.reset()
+    assert part.ntotal == total
+    return copy
+
+
+def load_parts(snapshot: Snapshot, description: dict[str, Any]) -> PartedIndex:
+    """Map what the manifest names. Whole checksums are left to `nearmt verify`: they would read all of it."""
+    parts = []
+    for name, size in zip(description["files"], description["mapped_bytes"], strict=True):
+        path = snapshot.folder / name
+        try:
+            is_whole = path.stat().st_size == size
+            part = faiss.read_index(str(path), faiss.IO_FLAG_MMAP) if is_whole else None
+        except (OSError, RuntimeError, MemoryError):
+            part = None
+        if part is None or part.d != snapshot.manifest.width:
+            raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify")
+        parts.append(part)
+    index = PartedIndex(parts, description["factory"], description["num_probes"])
+    if index.num_entries != description["num_entries"]:
+        raise StoreDamagedError(f"the index of {snapshot.folder} does not fit the store: run nearmt verify")
+    return index

@@ -1,0 +1,38 @@
+"""Handing faiss the entries that may be found."""
+
+from typing import Any
+
+import faiss as _faiss
+
+from nearmt.retrieval.index.base import Allowed
+
+faiss: Any = _faiss  # its types know nothing of these classes' arguments
+
+
+def search_parameters(index: Any, allowed: Allowed | None, only_first: int | None = None) -> Any:
+    """faiss's parameters for a search that finds only what is allowed, or only the first entries; None if all may be.
+
+    The object keeps what it points to.
+    """
+    if allowed is not None:
+        selector = faiss.IDSelectorBitmap(len(allowed.bits), faiss.swig_ptr(allowed.bits))
+    elif only_first is not None:
+        selector = faiss.IDSelectorRange(0, only_first)
+    else:
+        return None
+    parameters = _parameters(faiss.downcast_index(index), selector)
+    parameters.nearmt_keeps = (selector, allowed)
+    return parameters
+
+
+def _parameters(index: Any, selector: Any) -> Any:
+    if isinstance(index, faiss.IndexPreTransform):
+        return faiss.SearchParametersPreTransform(index_params=_parameters(faiss.downcast_index(index.index), selector))
+    if isinstance(index, faiss.IndexRefine):
+        inner = _parameters(faiss.downcast_index(index.base_index), selector)
+        return faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=inner)
+    if isinstance(index, faiss.IndexIVF):
+        return faiss.SearchParametersIVF(sel=selector, nprobe=index.nprobe)
+    if isinstance(index, faiss.IndexHNSW):
+        return faiss.SearchParametersHNSW(sel=selector, efSearch=index.hnsw.efSearch)
+    return faiss.SearchParameters(sel=selector)

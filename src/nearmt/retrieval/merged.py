@@ -1,0 +1,70 @@
+"""Several stores searched as one: the nearest of all, by exact distance."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from nearmt.datastore import Snapshot
+from nearmt.errors import SettingError
+from nearmt.retrieval.neighbors import Neighbors
+from nearmt.retrieval.search import Retriever
+
+_STORE = 1 << 44  # an entry's number is its number in its store, and its store's place times this
+
+
+class MergedRetriever:
+    """Searches several stores of one model. A pair that several of them hold counts once, in the first of them."""
+
+    def __init__(self, retrievers: Sequence[Retriever]) -> None:
+        self._retrievers = list(retrievers)
+
+    def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        return self._gathered([r.keys_of(ids) for r, ids in self._by_store(entry_ids)])
+
+    def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        return self._gathered([r.probabilities_of(ids) for r, ids in self._by_store(entry_ids)])
+
+    def _by_store(self, entry_ids: torch.Tensor) -> list[tuple[Retriever, torch.Tensor]]:
+        """For each store the entries' numbers in it, -1 for those of the others."""
+        return [
+            (retriever, torch.where((entry_ids >= 0) & (entry_ids // _STORE == place), entry_ids % _STORE, -1))
+            for place, retriever in enumerate(self._retrievers)
+        ]
+
+    @staticmethod
+    def _gathered(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(list(parts)).sum(dim=0)  # each entry is 0 in all parts but one
+
+    def stored_at(self, entry_id: int) -> tuple[Snapshot, int]:
+        """The snapshot that an entry is in, and its number there."""
+        return self._retrievers[entry_id // _STORE].stored_at(entry_id % _STORE)
+
+    def search(self, states: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None = None) -> Neighbors:
+        """The `k` nearest entries of each state, (rows, width)."""
+        if excluded is not None:
+            raise SettingError("sentences are left out of one store, not of several")
+        found = [retriever.search(states, k) for retriever in self._retrievers]
+        codes = [self._codes(r.snapshot, near) for r, near in zip(self._retrievers, found, strict=True)]
+        entry_ids = []
+        for place, near in enumerate(found):
+            ids = torch.where(near.found, near.entry_ids + place * _STORE, -1)
+            for earlier in codes[:place]:
+                is_there = (codes[place].unsqueeze(2) == earlier.unsqueeze(1)).any(dim=2)
+                ids = ids.masked_fill(is_there, -1)
+            entry_ids.append(ids)
+        distances = torch.hstack([near.squared_distances for near in found])
+        tokens = torch.hstack([near.token_ids for near in found])
+        return Neighbors.sorted_from(distances, tokens, torch.hstack(entry_ids), k)
+
+    @staticmethod
+    def _codes(snapshot: Snapshot, near: Neighbors) -> torch.Tensor:
+        """What the same entry has in common in two stores: its pair and its place in it."""
+        if not len(snapshot):
+            return torch.zeros_like(near.entry_ids)
+        ids = near.entry_ids.clamp_min(0).numpy()
+        pairs = snapshot.sentences["pair_hash"][snapshot.sentence_ids_of(ids)]
+        return torch.from_numpy((pairs + snapshot.positions[ids].astype(np.uint64) * 0x9E3779B97F4A7C15).view(np.int64))
+
+
+AnyRetriever = Retriever | MergedRetriever

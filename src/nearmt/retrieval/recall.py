@@ -1,0 +1,80 @@
+"""How much an index misses: measured on real states, against exact search."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearmt.datastore import Snapshot, TextLookup
+from nearmt.retrieval.index.exact import StreamedIndex
+from nearmt.retrieval.neighbors import distance_weights
+from nearmt.retrieval.search import Retriever
+
+LOW_MASS, LOW_RECALL = 0.9, 0.8
+_ROWS = 128  # of one search
+
+
+@dataclass(frozen=True)
+class Recall:
+    """What share of the true neighbours, and of p_kNN's mass on them, a search finds."""
+
+    k: int
+    recall: float
+    mass: float
+    temperature: float
+    num_queries: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def held_out_states(snapshot: Snapshot, num_queries: int, seed: int = 1) -> tuple[torch.Tensor, list[np.ndarray]]:
+    """States of the memory's own sentences, and for each the sentences to leave out: itself and its doubles."""
+    rng = np.random.default_rng(seed)
+    alive = np.flatnonzero(snapshot.entry_mask(snapshot.live_sentences))
+    entry_ids = np.sort(rng.choice(alive, min(num_queries, len(alive)), replace=False))
+    lookup = TextLookup(snapshot)
+    sentences = snapshot.sentence_ids_of(entry_ids)
+    doubles = {int(s): lookup.same_source_or_target(snapshot.text(int(s))) for s in np.unique(sentences)}
+    return torch.from_numpy(snapshot.float_keys(entry_ids)), [doubles[int(s)] for s in sentences]
+
+
+def measure_recall(
+    retriever: Retriever,
+    states: torch.Tensor,
+    excluded: Sequence[np.ndarray | None] | None,
+    k: int,
+    temperature: float | None = None,
+) -> Recall:
+    """Compare a retriever with exact search. T defaults to the median distance of the nearest neighbour."""
+    exact = Retriever(retriever.snapshot, StreamedIndex(retriever.snapshot)).search(states, k, excluded)
+    if temperature is None:
+        temperature = max(float(exact.squared_distances[:, 0].median()), 1e-6)
+    weights = distance_weights(exact, temperature).double()  # (rows, K)
+    if retriever.index.is_exact:
+        hit = exact.found
+    else:
+        found = _found(retriever, states, excluded, k)
+        hit = (exact.entry_ids.unsqueeze(2) == found.unsqueeze(1)).any(dim=2) & exact.found
+    mass = (weights * hit).sum(1) / weights.sum(1).clamp_min(1e-30)
+    real = exact.found[:, 0]
+    return Recall(
+        k=k,
+        recall=float(hit[real].sum() / exact.found[real].sum().clamp_min(1)),
+        mass=float(mass[real].mean()) if bool(real.any()) else 1.0,
+        temperature=temperature,
+        num_queries=int(real.sum()),
+    )
+
+
+def _found(
+    retriever: Retriever, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None, k: int
+) -> torch.Tensor:
+    """(rows, k) entry ids, asked for a few rows at a time as decoding does: an index elsewhere has a time limit."""
+    parts = []
+    for start in range(0, len(states), _ROWS):
+        without = excluded[start : start + _ROWS] if excluded is not None else None
+        parts.append(retriever.search(states[start : start + _ROWS], k, without).entry_ids)
+    return torch.cat(parts) if parts else torch.zeros(0, k, dtype=torch.int64)

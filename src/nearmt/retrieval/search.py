@@ -1,0 +1,232 @@
+"""From decoder states to neighbours: candidates from the index, exact distances from the stored keys.
+
+Entries that came after the index was made are compared one by one, a few at a time; from time to time those that
+have gathered are taken into the index as it stands in memory.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from nearmt.datastore import Filter, Snapshot
+from nearmt.retrieval.index import Allowed, GrowingIndex, Index, load_index, measured
+from nearmt.retrieval.neighbors import Neighbors, nearest_first
+
+# faiss subtracts norms in float32, which can swap neighbours that are nearly as near; a few more candidates
+# than asked for, measured directly, put that right.
+_EXACT_SLACK = 8
+PROBES = 32  # inverted lists looked through for each row
+RERANKED = 96  # candidates whose distances are measured on the stored keys
+_ROUNDING = 1e-3  # of a distance and a norm: how far sums in float32 may be off, with much to spare
+_GATHERED_NUMBERS = 1 << 20  # keys are fetched a few rows at a time, so that they stay in the processor's cache
+_MOST_CANDIDATES = 1 << 20  # numbers of a deeper search held at a time
+_TAKEN_IN = 64  # new entries are taken into the index by so many; up to twice as many are compared one by one
+_MOSTLY_ALLOWED = 0.5  # from here on it is cheaper to search without a selection and to drop what is not allowed
+
+
+class Retriever:
+    """Searches one snapshot. Holds no results, so any number of callers may use it at once."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        index: Index | None = None,
+        reranked: int | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.index: Index = index if index is not None else load_index(snapshot)
+        stated = (snapshot.manifest.index or {}).get("reranked", RERANKED)
+        self.reranked: int = reranked if reranked is not None else stated
+        self._take_in()
+        is_measured = self.index.is_exact or self.reranked
+        self._measured = measured(self.index, snapshot) if is_measured else None
+        self._num_indexed = self.index.num_entries
+        self._new_keys = torch.from_numpy(snapshot.float_keys(slice(self._num_indexed, None)))
+        self._values = np.asarray(snapshot.values)
+        is_alive = snapshot.entry_mask(snapshot.live_sentences) if snapshot.has_removals else None
+        self._allow(Allowed(is_alive) if is_alive is not None else None)
+
+    def _allow(self, allowed: Allowed | None) -> None:
+        """Search among these entries only; new ones that are not among them lie infinitely far away."""
+        self._allowed = allowed
+        self._is_allowed = torch.from_numpy(allowed.mask) if allowed is not None else None
+        self._new_norms = self._new_keys.square().sum(dim=1)
+        if self._is_allowed is not None:
+            self._new_norms[~self._is_allowed[self._num_indexed :]] = torch.inf
+
+    def _take_in(self) -> None:
+        """Bring the index near to the snapshot's end, to a place that depends on the snapshot alone."""
+        if isinstance(self.index, GrowingIndex):
+            end = (len(self.snapshot) // _TAKEN_IN - 1) * _TAKEN_IN
+            for start in range(self.index.num_entries, end, _TAKEN_IN):
+                self.index.add(self.snapshot.float_keys(slice(start, min(start + _TAKEN_IN, end))))
+
+    def filtered(self, wanted: Filter) -> "Retriever":
+        """The same search, in a part of the memory."""
+        if wanted.is_empty:
+            return self
+        narrower = copy.copy(self)
+        mask = self.snapshot.entry_mask(wanted.sentences(self.snapshot))
+        narrower._allow(Allowed(mask, wanted.origin_hashes(self.snapshot)))
+        return narrower
+
+    def following(self, snapshot: Snapshot) -> "Retriever":
+        """A retriever of a later snapshot, with the same index if it still belongs to it."""
+        old, new = self.snapshot.manifest, snapshot.manifest
+        is_same = (old.generation, old.index) == (new.generation, new.index)
+        return Retriever(snapshot, self.index if is_same else None)
+
+    # What methods and evidence ask for beside the neighbours
+
+    def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        return self.snapshot.keys_of(entry_ids)
+
+    def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        return self.snapshot.probabilities_of(entry_ids)
+
+    def stored_at(self, entry_id: int) -> tuple[Snapshot, int]:
+        """The snapshot that an entry is in, and its number there."""
+        return self.snapshot, entry_id
+
+    # Searching
+
+    def search(self, states: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None = None) -> Neighbors:
+        """The `k` nearest entries of each state, (rows, width).
+
+        `excluded` names, for each row, sentences whose entries do not count there.
+        """
+        queries = states.detach().to("cpu", torch.float32)
+        if len(self.snapshot) == 0 or len(queries) == 0:
+            empty = torch.zeros((len(queries), 0))
+            return Neighbors.sorted_from(empty, empty.long(), empty.long(), k)
+        distances, entry_ids = self._indexed(queries, k, excluded)
+        if len(self._new_keys):
+            new_distances, new_ids = self._new(queries, k, excluded, _reach(distances, entry_ids, k))
+            if new_ids.shape[1]:
+                distances, entry_ids = torch.hstack([distances, new_distances]), torch.hstack([entry_ids, new_ids])
+        return Neighbors.sorted_entries(distances, entry_ids, self._values, k)
+
+    def _indexed(
+        self, queries: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Candidates from the index, enough of them that count."""
+        total = self._num_indexed
+        if not total:
+            return torch.zeros(len(queries), 0), torch.zeros(len(queries), 0, dtype=torch.long)
+        share = self._allowed.share if self._allowed is not None else 1.0
+        selecting = share < _MOSTLY_ALLOWED
+        wanted = k + _EXACT_SLACK if self.index.is_exact else max(k, self.reranked)
+        if self.index.is_exact and not selecting:
+            wanted = math.ceil(wanted / share)
+        wanted = min(wanted, total)
+        found = self._candidates(queries, wanted, excluded, selecting)
+        if self._allowed is not None and not selecting:
+            found = self._searched_again(found, queries, k, wanted, excluded)
+        while excluded is not None and wanted < total and _short(found[1], k):
+            wanted = min(4 * wanted, total)
+            found = self._searched_again(found, queries, k, wanted, excluded)
+        return found
+
+    def _searched_again(
+        self,
+        found: tuple[torch.Tensor, torch.Tensor],
+        queries: torch.Tensor,
+        k: int,
+        wanted: int,
+        excluded: Sequence[np.ndarray | None] | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same, but rows with too few candidates that count are searched among what is allowed.
+
+        Of what is found there only the nearest are kept: `wanted` may be as many as the store has entries.
+        """
+        distances, entry_ids = found
+        short = _short(entry_ids, k)
+        if not short:
+            return found
+        if (missing := k - entry_ids.shape[1]) > 0:
+            distances = torch.nn.functional.pad(distances, (0, missing))
+            entry_ids = torch.nn.functional.pad(entry_ids, (0, missing), value=-1)
+        step = max(1, _MOST_CANDIDATES // wanted)
+        for start in range(0, len(short), step):
+            rows = short[start : start + step]
+            without = [excluded[i] for i in rows] if excluded is not None else None
+            deeper = self._candidates(queries[rows], wanted, without, self._allowed is not None)
+            nearest = nearest_first(entry_ids.shape[1], *(part.numpy() for part in deeper))
+            distances[rows], entry_ids[rows] = (torch.from_numpy(part) for part in nearest)
+        return distances, entry_ids
+
+    def _candidates(
+        self, queries: torch.Tensor, wanted: int, excluded: Sequence[np.ndarray | None] | None, selecting: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(rows, wanted) distances and entry ids, unsorted; -1 for what was not found or does not count."""
+        allowed = self._allowed if selecting else None
+        distances, found = (self._measured or self.index).search(queries.numpy(), wanted, allowed)
+        entry_ids = torch.from_numpy(found)
+        if self._allowed is not None and not selecting:
+            entry_ids = self._only_allowed(entry_ids)
+        if excluded is not None:
+            entry_ids = self._without(entry_ids, excluded)
+        if self._measured is None:
+            # The index may hold later entries than the snapshot does.
+            entry_ids = entry_ids.masked_fill(entry_ids >= len(self.snapshot), -1)
+            if self.index.is_exact or self.reranked:
+                return self._distances(queries, entry_ids.clamp_min(0)), entry_ids
+        return torch.from_numpy(distances), entry_ids
+
+    def _new(
+        self, queries: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None, reach: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The nearest of the entries that are not in the index, as far as they can count: within each row's reach."""
+        near = torch.addmm(self._new_norms, queries, self._new_keys.T, alpha=-2)
+        count = len(self._new_keys)
+        if excluded is None:
+            norms = queries.square().sum(dim=1)
+            is_near = near <= (reach - norms + _ROUNDING * (reach + norms)).unsqueeze(1)
+            count = min(k + _EXACT_SLACK, int(is_near.sum(dim=1).max()))
+        if not count:
+            return torch.zeros(len(queries), 0), torch.zeros(len(queries), 0, dtype=torch.long)
+        found = near.topk(count, dim=1, largest=False)
+        entry_ids = (found.indices + self._num_indexed).masked_fill(found.values == torch.inf, -1)
+        if excluded is not None:
+            entry_ids = self._without(entry_ids, excluded)
+        return self._distances(queries, entry_ids.clamp_min(0)), entry_ids
+
+    def _distances(self, queries: torch.Tensor, entry_ids: torch.Tensor) -> torch.Tensor:
+        """Squared distances measured directly, the same whatever else is searched with a row."""
+        rows, count = entry_ids.shape
+        out = torch.empty(rows, count)
+        step = max(1, _GATHERED_NUMBERS // (count * queries.shape[1]))
+        for start in range(0, rows, step):
+            ids = entry_ids[start : start + step]
+            keys = self.snapshot.keys_of(ids)
+            out[start : start + step] = keys.sub_(queries[start : start + step].unsqueeze(1)).square_().sum(dim=2)
+        return out
+
+    def _only_allowed(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        assert self._is_allowed is not None
+        is_allowed = self._is_allowed[entry_ids.clamp(0, len(self._is_allowed) - 1)]
+        return entry_ids.masked_fill(~is_allowed, -1)
+
+    def _without(self, entry_ids: torch.Tensor, excluded: Sequence[np.ndarray | None]) -> torch.Tensor:
+        sentence_ids = self.snapshot.sentence_ids_of(entry_ids.numpy())
+        gone = np.zeros(sentence_ids.shape, bool)
+        for row, sentences in enumerate(excluded):
+            if sentences is not None and len(sentences):
+                gone[row] = np.isin(sentence_ids[row], sentences)
+        return entry_ids.masked_fill(torch.from_numpy(gone), -1)
+
+
+def _reach(distances: torch.Tensor, entry_ids: torch.Tensor, k: int) -> torch.Tensor:
+    """(rows,): the distance of the k-th that was found; without end where there are fewer."""
+    if entry_ids.shape[1] < k:
+        return torch.full((len(entry_ids),), torch.inf)
+    return torch.where(entry_ids < 0, torch.inf, distances).kthvalue(k, dim=1).values
+
+
+def _short(entry_ids: torch.Tensor, k: int) -> list[int]:
+    """The rows with fewer than `k` candidates that count."""
+    counted = (entry_ids >= 0).sum(dim=1)
+    return [] if int(counted.min()) >= k else (counted < k).nonzero().flatten().tolist()

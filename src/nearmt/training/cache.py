@@ -1,0 +1,85 @@
+"""What training needs of the dev set, retrieved once: the neighbours of every gold token, and the model's own view."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearmt.methods.retrieved import EntryColumns, Retrieved, Trail, trails_along
+from nearmt.retrieval.neighbors import Neighbors
+
+TINY = 1e-30  # a likelihood below this counts as this, so that its log stays finite
+
+
+@dataclass(frozen=True)
+class NeighborCache:
+    """One row per gold token of the dev set, in sentence order."""
+
+    neighbors: Neighbors  # (n, K)
+    gold: torch.Tensor  # (n,) the token that came next
+    sentence_ids: torch.Tensor  # (n,) which dev sentence
+    positions: torch.Tensor  # (n,) where in it
+    gold_probability: torch.Tensor  # (n,) p_NMT(gold)
+    neighbor_probabilities: torch.Tensor  # (n, K) p_NMT(v_i) at the query
+    top_probabilities: torch.Tensor  # (n, 8) the model's highest probabilities, highest first
+    states: torch.Tensor  # (n, width) float16: the query
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    @property
+    def base_loss(self) -> float:
+        """Mean negative log-likelihood of the gold tokens under the model alone, in nats."""
+        return float(-self.gold_probability.clamp_min(TINY).log().mean())
+
+    def rows(self, rows: torch.Tensor | slice) -> "NeighborCache":
+        """Some of the rows, by index, mask or range."""
+        parts: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        neighbors = parts.pop("neighbors").rows(rows)
+        return NeighborCache(neighbors=neighbors, **{name: part[rows] for name, part in parts.items()})
+
+    def nearest(self, k: int) -> "NeighborCache":
+        """The same rows with at most `k` neighbours."""
+        probabilities = self.neighbor_probabilities[:, :k]
+        return replace(self, neighbors=self.neighbors.nearest(k), neighbor_probabilities=probabilities)
+
+    def retrieved(self, columns: EntryColumns) -> Retrieved:
+        """The rows as a method sees them when it decodes; `columns` is the store they were retrieved from."""
+        entry_ids = self.neighbors.entry_ids
+        return Retrieved(
+            self.neighbors,
+            lambda: self.states.float(),
+            lambda: columns.keys_of(entry_ids),
+            lambda: columns.probabilities_of(entry_ids),
+            lambda: self.neighbor_probabilities,
+            lambda: self.top_probabilities,
+            self.trails,
+        )
+
+    def trails(self, scale: float) -> Trail:
+        """The trail of each token; for whole sentences only."""
+        order = torch.from_numpy(np.lexsort((self.positions.numpy(), self.sentence_ids.numpy())))
+        in_order = trails_along(self.neighbors.rows(order), scale, self.sentence_ids[order])
+        back = order.argsort()
+        return Trail(in_order.mean[back], in_order.length[back])
+
+    def median_distance(self, slot: int) -> float:
+        """The median distance of the neighbour in a slot, over the tokens that have neighbours; 0 without any."""
+        distances = self.neighbors.squared_distances[self.neighbors.found[:, 0], slot]
+        return float(distances.median()) if len(distances) else 0.0
+
+    def split(self, held_out: Sequence[int]) -> tuple["NeighborCache", "NeighborCache"]:
+        """Whole sentences apart: what to train on, and what to select by."""
+        mask = torch.from_numpy(np.isin(self.sentence_ids.numpy(), list(held_out)))
+        return self.rows(~mask), self.rows(mask)
+
+    @staticmethod
+    def concatenated(parts: Sequence["NeighborCache"]) -> "NeighborCache":
+        def joined(kind: type, values: Sequence[Any]) -> dict[str, Any]:
+            names = [f.name for f in fields(kind) if f.name != "neighbors"]
+            return {name: torch.cat([getattr(value, name) for value in values]) for name in names}
+
+        neighbors = Neighbors(**joined(Neighbors, [part.neighbors for part in parts]))
+        return NeighborCache(neighbors=neighbors, **joined(NeighborCache, parts))

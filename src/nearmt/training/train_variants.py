@@ -1,0 +1,123 @@
+"""Training one of the relatives on cached neighbours, by the schedule that Meta-k is trained by.
+
+The loss is the cross entropy of the mixture at the gold token, which needs only K numbers a row: the weights of the
+neighbours that have it.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from nearmt.errors import SettingError
+from nearmt.methods.kernel import Kernel
+from nearmt.methods.mixture import MixtureWeights
+from nearmt.methods.retrieved import EntryColumns
+from nearmt.methods.robust import Robust
+from nearmt.methods.variant import Relative
+from nearmt.methods.variants import RELATIVES
+from nearmt.training.cache import TINY, NeighborCache
+from nearmt.training.perturbation import perturbed
+from nearmt.training.schedule import BETAS, CLIP, OnCheck, TrainingSettings, check_parts, fit, one_thread
+from nearmt.training.train_metak import distance_scale
+
+_CHECKED_ROWS = 512  # keys are fetched for so many rows at a time
+
+
+@dataclass(frozen=True)
+class TrainedRelative:
+    """A network and how it did on the sentences it was selected by."""
+
+    network: Relative
+    loss: float  # mean negative log-likelihood of the held-out tokens, in nats
+    base_loss: float  # the same for the model alone
+    steps: int
+
+
+def train_relative(
+    name: str,
+    cache: NeighborCache,
+    held_out: NeighborCache,
+    columns: EntryColumns,
+    *,
+    max_k: int,
+    settings: TrainingSettings | None = None,
+    on_check: OnCheck = lambda step, loss: None,
+) -> TrainedRelative:
+    """Train `kernel` or `robust` on `cache`; keep the state that does best on `held_out`.
+
+    `columns` is the store that the neighbours come from: the keys and the model's own probabilities of its entries.
+    """
+    settings = settings or TrainingSettings()
+    if name not in RELATIVES:
+        raise SettingError(f"the method must be one of {', '.join(RELATIVES)}, not {name}")
+    check_parts(cache, held_out)
+    if cache.neighbors.max_k < max_k:
+        raise SettingError(f"the cache holds {cache.neighbors.max_k} neighbours a token, fewer than {max_k}")
+    cache, held_out = cache.nearest(max_k), held_out.nearest(max_k)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        network = _new_network(name, cache, max_k, settings)
+    if name == Kernel.name:  # its 2·width inputs are overfitted before the thousandth step
+        settings = replace(settings, first_check=min(settings.first_check, settings.check_every))
+    with one_thread():
+        (best,) = fit(_Learner(network, cache, held_out, columns, settings), cache.sentence_ids, settings, on_check)
+    network.load_state_dict(best.state)
+    return TrainedRelative(network.eval(), best.loss, held_out.base_loss, best.step)
+
+
+def _new_network(name: str, cache: NeighborCache, max_k: int, settings: TrainingSettings) -> Relative:
+    scale = distance_scale(cache, settings.raw_features)
+    median = cache.median_distance(-1) * scale or 100.0
+    if name == Robust.name:
+        return Robust(max_k, hidden=settings.hidden, distance_scale=scale, first_temperature=median / 10)
+    width = cache.states.shape[1]
+    return Kernel(max_k, width=width, distance_scale=scale, first_bandwidth=math.sqrt(median))
+
+
+def mixture_loss(weights: MixtureWeights, token_ids: torch.Tensor, cache: NeighborCache) -> torch.Tensor:
+    """The negative log-likelihood of each gold token; (rows,)."""
+    hits = (weights.neighbor_weights * (token_ids == cache.gold.unsqueeze(1))).sum(dim=1)
+    return -(weights.nmt_share * cache.gold_probability + hits).clamp_min(TINY).log()
+
+
+class _Learner:
+    """One network under the schedule."""
+
+    num_networks = 1
+
+    def __init__(
+        self,
+        network: Relative,
+        cache: NeighborCache,
+        held_out: NeighborCache,
+        columns: EntryColumns,
+        settings: TrainingSettings,
+    ) -> None:
+        self._network, self._cache, self._held_out, self._columns = network, cache, held_out, columns
+        self._optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, betas=BETAS)
+        self._rng = np.random.default_rng(settings.seed)
+        self._steps = 0
+
+    def step(self, rows: torch.Tensor, rates: torch.Tensor) -> None:
+        self._steps += 1
+        batch = self._cache.rows(rows)
+        retrieved = perturbed(self._network, batch, self._columns, self._steps, self._rng)
+        loss = mixture_loss(self._network(retrieved), retrieved.neighbors.token_ids, batch).mean()
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self._network.parameters(), CLIP)
+        self._optimizer.param_groups[0]["lr"] = float(rates[0])
+        self._optimizer.step()
+
+    def held_out_losses(self) -> list[float]:
+        total = 0.0
+        for start in range(0, len(self._held_out), _CHECKED_ROWS):
+            part = self._held_out.rows(slice(start, start + _CHECKED_ROWS))
+            weights = self._network.weigh(part.retrieved(self._columns))
+            total += float(mixture_loss(weights, part.neighbors.token_ids, part).sum())
+        return [total / len(self._held_out)]
+
+    def state_of(self, number: int) -> dict[str, torch.Tensor]:
+        return {name: part.detach().clone() for name, part in self._network.state_dict().items()}
