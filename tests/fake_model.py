@@ -25,7 +25,7 @@ def state_of(source: Sequence[int], prefix: Sequence[int]) -> np.ndarray:
 
 
 class FakeModel:
-    """What intake and harvest ask of a model."""
+    """What ingestor and harvest ask of a model."""
 
     width = WIDTH
     max_source_tokens = 12

@@ -47,8 +47,8 @@ def running(settings: ServerSettings) -> Iterator[Running]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until = time.monotonic() + 30
-    while not (server.started and server.context.shelf.is_ready()):
-        assert server.context.shelf.failure is None, server.context.shelf.failure
+    while not (server.started and server.context.registry.is_ready()):
+        assert server.context.registry.failure is None, server.context.registry.failure
         assert time.monotonic() < until
         assert thread.is_alive()
         time.sleep(0.01)

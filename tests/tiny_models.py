@@ -252,7 +252,7 @@ def _make_mbart(folder: Path, tokenizer_class: Callable[..., Any], seed: int) ->
 
 
 def make_t5(folder: Path, *, seed: int = 7) -> Path:
-    """T5: relative positions, a task prefix in the config, no forced tokens."""
+    """T5: variant positions, a task prefix in the config, no forced tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     specials = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     tokenizer = T5Tokenizer(vocab=[*specials, *_unigram_pieces(folder)], extra_ids=4)

@@ -12,7 +12,7 @@ from nearmt.building.compatibility import check_model, load_model
 from nearmt.building.corrections import Batch
 from nearmt.building.editing import Added, Editor, Removed
 from nearmt.building.publish import publish, take_up
-from nearmt.building.ray import RaySettings, cluster_intake
+from nearmt.building.ray import RaySettings, ray_ingestor
 from nearmt.building.repair import Repaired, repair
 from nearmt.building.stats import describe
 from nearmt.corpus import normalise_space, write_tmx
@@ -234,8 +234,8 @@ def build(
         if cluster is None:
             _build(Builder(partial, model, chosen, progress), paths, format, resume)
         else:
-            with cluster_intake(model, chosen.batch_tokens, cluster, progress) as intake:
-                _build(Builder(partial, model, chosen, progress, intake), paths, format, resume)
+            with ray_ingestor(model, chosen.batch_tokens, cluster, progress) as ingestor:
+                _build(Builder(partial, model, chosen, progress, ingestor), paths, format, resume)
         snapshot = Snapshot.open(partial)
         can_train = pairs is not None or len(snapshot.sentences) >= 2
         if train and can_train and snapshot.manifest.adaptation is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nearmt.building.compatibility import check_model, model_description
-from nearmt.building.ingest import Intake, Known, Pending
+from nearmt.building.ingest import Ingestor, Known, Pending
 from nearmt.building.publish import discard_store
 from nearmt.corpus import DropCounts, SentencePair, check_readable, read_pairs
 from nearmt.datastore import (
@@ -30,7 +30,7 @@ from nearmt.retrieval.indexing import IndexSettings, index_snapshot
 from nearmt.retrieval.search import PROBES, RERANKED
 
 _READ_PAIRS = 1024
-# What the tally of the intake calls each reason to store no new sentence. Of a duplicate the origin is kept.
+# What the tally of the ingestor calls each reason to store no new sentence. Of a duplicate the origin is kept.
 _DROPPED = {"unchanged": "duplicate", "duplicate": "duplicate", "replaced": "replaced", "too long": "too long"}
 
 
@@ -83,10 +83,10 @@ class Builder:
         model: Seq2Seq,
         settings: BuildSettings,
         progress: Progress = silent,
-        intake: Intake | None = None,  # another way to decode than in this process
+        ingestor: Ingestor | None = None,  # another way to decode than in this process
     ) -> None:
         self.folder, self.model, self.settings, self.progress = folder, model, settings, progress
-        self.intake = intake or Intake(model, settings.batch_tokens)
+        self.ingestor = ingestor or Ingestor(model, settings.batch_tokens)
 
     def start(self, inputs: Sequence[str | Path], format: str | None = None) -> None:
         """Begin anew: whatever unfinished build stands in the folder is removed.
@@ -167,8 +167,8 @@ class Builder:
                 pass
             own = Counter(manifest.build.dropped)
             known = Known(Snapshot(self.folder, manifest))
-            pieces = self.intake.segments(pairs, known, Pending.behind(manifest), self.settings.segment_entries)
-            with contextlib.closing(self.intake.append_each(self.folder, manifest, pieces)) as appended:
+            pieces = self.ingestor.segments(pairs, known, Pending.behind(manifest), self.settings.segment_entries)
+            with contextlib.closing(self.ingestor.append_each(self.folder, manifest, pieces)) as appended:
                 for pending, after in appended:
                     pairs_read += pending.pairs_read
                     for reason, count in pending.tally.items():

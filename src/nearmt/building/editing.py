@@ -11,7 +11,7 @@ from typing import Any
 
 from nearmt.building.compaction import sweep_all
 from nearmt.building.corrections import Batch
-from nearmt.building.ingest import Intake, Known, Pending
+from nearmt.building.ingest import Ingestor, Known, Pending
 from nearmt.corpus import SentencePair
 from nearmt.datastore import Manifest, SegmentData, Snapshot, append_segment, date_of, units_matching, write_lock
 from nearmt.errors import IndexUnavailableError, MissingExtraError, SettingError, StoreError
@@ -80,12 +80,12 @@ class Editor:
             batch.include(pairs)
         tally: Counter[str] = Counter()
         competing: Counter[str] = Counter()
-        intake = Intake(model, _BATCH_TOKENS)
+        ingestor = Ingestor(model, _BATCH_TOKENS)
         waiting, total = iter(pairs), len(pairs) if isinstance(pairs, Sequence) else None
         done = 0
         while chunk := list(itertools.islice(waiting, _PAIRS_A_COMMIT)):
             with write_lock(self.folder, wait=_PATIENCE):
-                pending = self._commit(intake, chunk, batch)
+                pending = self._commit(ingestor, chunk, batch)
             tally += pending.tally
             competing += pending.competing
             done += len(chunk)
@@ -100,14 +100,14 @@ class Editor:
             competing_origins=tuple(origin for origin, _ in competing.most_common()),
         )
 
-    def _commit(self, intake: Intake, chunk: list[SentencePair], batch: Batch) -> Pending:
+    def _commit(self, ingestor: Ingestor, chunk: list[SentencePair], batch: Batch) -> Pending:
         batch.include(chunk)
         manifest = self._look(with_sources=any(pair.unit_id is None for pair in chunk) and not batch.keep_both)
         assert self._known is not None
         known, self._known = self._known, None  # until the commit is through, it is not known what is known
-        (pending,) = intake.segments(chunk, known, Pending.behind(manifest), 1 << 62, batch)
+        (pending,) = ingestor.segments(chunk, known, Pending.behind(manifest), 1 << 62, batch)
         if not pending.is_empty:
-            manifest = intake.append(self.folder, manifest, pending).changed()
+            manifest = ingestor.append(self.folder, manifest, pending).changed()
             manifest.save(self.folder)
             manifest = self._carry(manifest)
         self._known, self._version = known, (manifest.created_at, manifest.version)

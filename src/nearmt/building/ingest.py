@@ -127,7 +127,7 @@ class Pending:
         return not self.units and not self.removed_units
 
 
-class Intake:
+class Ingestor:
     """Decides what becomes of each pair, and force-decodes the new sentences."""
 
     def __init__(self, model: Seq2Seq, batch_tokens: int) -> None:

@@ -80,14 +80,14 @@ def adaptation_rows(learned: dict[str, Any] | None) -> list[tuple[str, str]]:
     if learned is None:
         return [("meta-k", "not trained: run nearmt train")]
     metak, vanilla, held = learned["metak"], learned["vanilla"], learned["held_out"]
-    is_seen, relatives = learned["is_selected_on_training_part"], learned.get("relatives", {})
-    losses = ", ".join(f"{name} {held[f'{name}_loss']:.3f}" for name in ("base", "vanilla", "adaptive", *relatives))
+    is_seen, variants = learned["is_selected_on_training_part"], learned.get("relatives", {})
+    losses = ", ".join(f"{name} {held[f'{name}_loss']:.3f}" for name in ("base", "vanilla", "adaptive", *variants))
     return [
         ("method", best_of(learned)),
         ("meta-k", f"K {metak['max_k']}, T {metak['temperature']:g}, trained on {learned['trained_on']['origin']}"
                    if "adaptive" in learned.get("networks", ("adaptive",)) else "lost: run nearmt train"),
         ("guard", f"strength {metak['guard']['strength']:g}" if metak.get("guard") else "none"),
-        *((name, f"K {of['max_k']}, best after {of['steps']} steps") for name, of in relatives.items()),
+        *((name, f"K {of['max_k']}, best after {of['steps']} steps") for name, of in variants.items()),
         ("vanilla", f"k {vanilla['k']}, T {vanilla['temperature']:g}, share {vanilla['knn_share']:g}"),
         ("all of dev" if is_seen else "held out",
          f"loss a token: {losses}" + ("" if is_seen else f" ({held['sentences']} sentences)")),

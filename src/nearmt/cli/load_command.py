@@ -17,7 +17,7 @@ from nearmt.cli.options import AsJson, ModelOption, Quiet, StorePath, Threads, s
 from nearmt.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from nearmt.server.load import LoadResult
+    from nearmt.experiments.bench.load import LoadResult
 
 _CHECKED_ALONE = 50  # texts that are also translated one by one
 
@@ -52,7 +52,7 @@ def bench_server(
     """Start a server on STORE, put load on it, and compare its answers and speed with those of the engine alone."""
     from nearmt.corpus import read_lines
     from nearmt.errors import SettingError
-    from nearmt.server.load import LoadSettings, put_load
+    from nearmt.experiments.bench.load import LoadSettings, run_load
 
     set_threads(threads)
     texts = [line for line in dict.fromkeys(read_lines(text)) if line.strip()]
@@ -62,7 +62,7 @@ def bench_server(
     expected, alone = _translate_alone(store, texts, model)
     say(f"Asking a server for {seconds:g} seconds …", quiet)
     with _server(store, _options(config, model, threads)) as (url, process_id):
-        result = put_load(url, texts, expected, LoadSettings(clients, seconds, requests), process_id)
+        result = run_load(url, texts, expected, LoadSettings(clients, seconds, requests), process_id)
         batch = _mean_batch(url)
     _report(result, alone, clients, batch, as_json)
     if result.num_wrong or result.errors:

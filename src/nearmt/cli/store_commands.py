@@ -166,7 +166,7 @@ def train(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train Meta-k and its relatives, and tune the baselines of a store."""
+    """Train Meta-k and its variants, and tune the baselines of a store."""
     from nearmt.store import Store
     from nearmt.training.adapt import AdaptationSettings
     from nearmt.training.schedule import TrainingSettings

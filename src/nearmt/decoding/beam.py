@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nearmt.errors import SettingError
-from nearmt.models.topk import greatest
+from nearmt.models.topk import topk
 
 EarlyStopping = bool | Literal["never"]
 
@@ -178,7 +178,7 @@ class _Search:
         """
         sentences, beams = self._running.shape
         vocabulary = found.log_probs.shape[1]
-        best_values, best_tokens = greatest(found.log_probs.float(), min(self._num_candidates, vocabulary))
+        best_values, best_tokens = topk(found.log_probs.float(), min(self._num_candidates, vocabulary))
         running = self._running if found.shift is None else self._running + found.shift.view_as(self._running)
         values = best_values.view(sentences, beams, -1) + running[:, :, None]
         if self._step == 0 and self._settings.num_beams > 1:

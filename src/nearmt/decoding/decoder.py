@@ -8,9 +8,9 @@ import torch
 
 from nearmt.decoding.beam import BeamSettings, Hypothesis, Shifted, beam_search
 from nearmt.errors import SettingError
-from nearmt.methods.damping import Guard, Trails
-from nearmt.methods.mixture import Method, put_votes
-from nearmt.methods.retrieved import Retrieved, Trail
+from nearmt.methods.damping import Damping, RunningDistances
+from nearmt.methods.mixture import Method, add_knn_mass
+from nearmt.methods.retrieved import Retrieved, RunningDistance
 from nearmt.models import Seq2Seq
 from nearmt.retrieval.merged import AnyRetriever
 from nearmt.retrieval.neighbors import Neighbors
@@ -46,9 +46,9 @@ class Decoder:
         self.settings = settings or DecodingSettings()
 
     @property
-    def trail_scale(self) -> float:
+    def running_distance_scale(self) -> float:
         """What distances are multiplied by before the method's guard looks at them."""
-        guard: Guard | None = getattr(self.method, "guard", None)
+        guard: Damping | None = getattr(self.method, "guard", None)
         return guard.scale if guard is not None else 1.0
 
     def max_new_tokens(self, source: Sequence[int]) -> int:
@@ -83,7 +83,7 @@ class Decoder:
         excluded: Sequence[np.ndarray | None] | None,
     ) -> list[list[Hypothesis]]:
         session, rules = self.model.start_decoding(sources), self.model.rules
-        trails = Trails(self.trail_scale)
+        running = RunningDistances(self.running_distance_scale)
 
         def step(
             token_ids: torch.Tensor,
@@ -95,11 +95,11 @@ class Decoder:
             output = session.step(token_ids, parents)
             # Written over the logits: with a large vocabulary, fresh memory costs more than the sums themselves.
             log_probs, shift = torch.log_softmax(output.logits, dim=1, out=output.logits), None
-            trails.follow(parents.cpu())
+            running.follow(parents.cpu())
             if self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
                 without = [excluded[i] for i in sentences.tolist()] if excluded is not None else None
                 neighbors = self.search(output.states, without)
-                log_probs, shift = self.mixed(log_probs, output.states, neighbors, trails.note(neighbors))
+                log_probs, shift = self.mixed(log_probs, output.states, neighbors, running.note(neighbors))
             if shift is not None and rules.looks_at_values(is_last):
                 log_probs, shift = log_probs.add_(shift.unsqueeze(1)), None
             return Shifted(rules.apply(prefixes, log_probs, is_last), shift)
@@ -119,15 +119,17 @@ class Decoder:
         assert self.retriever is not None
         return self.retriever.search(states, self.method.max_k, excluded)
 
-    def mixed(self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors, trails: Trail) -> Shifted:
+    def mixed(
+        self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors, running: RunningDistance
+    ) -> Shifted:
         """Mix the neighbours in; `log_probs` is overwritten."""
         assert self.method is not None
         assert self.retriever is not None
-        weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever, trails))
+        weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever, running))
         token_ids = neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
         # Search and weighting run on the CPU, wherever the model is.
         device = log_probs.device
-        return Shifted(log_probs, put_votes(log_probs, weights.to(device), token_ids.to(device)))
+        return Shifted(log_probs, add_knn_mass(log_probs, weights.to(device), token_ids.to(device)))
 
     def texts(self, hypotheses: Sequence[list[Hypothesis]]) -> list[str]:
         """The best hypothesis of each sentence as plain text."""

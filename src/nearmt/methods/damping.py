@@ -7,7 +7,7 @@ is usual on dev, the more the model counts:
 
     caution = strength · max(0, (trail - middle) / (far - middle) - 1/2)        log-odds added to the model's share
 
-`middle` and `far` are the median and the 95th percentile of the trails of the dev tokens that are as far into their
+`middle` and `far` are the median and the 95th percentile of the running of the dev tokens that are as far into their
 sentence, half a unit apart at least: sentences begin alike, so what is far for a first token is near for a tenth.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from nearmt.methods.mixture import MixtureWeights
-from nearmt.methods.retrieved import Trail, log_distances
+from nearmt.methods.retrieved import Retrieved, RunningDistance, log_distances
 from nearmt.retrieval.neighbors import Neighbors
 
 STAGES = (1, 2, 3, 4, 5, 7, 11, 21)  # the lengths at which a trail comes to the next stage
@@ -33,7 +33,7 @@ def stages(lengths: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Guard:
+class Damping:
     """How a sentence's distances compare with those of the dev set, and what follows from it."""
 
     scale: float  # of the distances
@@ -59,14 +59,14 @@ class Guard:
         """For JSON."""
         return {"scale": self.scale, "middle": list(self.middle), "far": list(self.far), "strength": self.strength}
 
-    def caution(self, trails: Trail) -> torch.Tensor:
+    def caution(self, running: RunningDistance) -> torch.Tensor:
         """(rows,): by how much the log-odds of the model rise."""
-        steepness, less = self._lines[:, stages(trails.length)]
-        return torch.addcmul(-less, trails.mean, steepness).clamp_(0, _MOST)
+        steepness, less = self._lines[:, stages(running.length)]
+        return torch.addcmul(-less, running.mean, steepness).clamp_(0, _MOST)
 
-    def applied(self, weights: MixtureWeights, trails: Trail) -> MixtureWeights:
+    def applied(self, weights: MixtureWeights, running: RunningDistance) -> MixtureWeights:
         """The same weights, the retrieved part of each row smaller by its caution."""
-        caution = self.caution(trails)
+        caution = self.caution(running)
         if not caution.any():
             return weights
         kept = (-caution).exp()  # (rows,)
@@ -78,7 +78,12 @@ class Guard:
         return MixtureWeights(nmt_share, weights.neighbor_weights * scale.unsqueeze(1), weights.sizes, sizes)
 
 
-class Trails:
+def damped(damping: Damping | None, weights: MixtureWeights, retrieved: Retrieved) -> MixtureWeights:
+    """The weights after damping, if a method has one."""
+    return weights if damping is None else damping.applied(weights, retrieved.running_distance(damping.scale))
+
+
+class RunningDistances:
     """The trail of each row of a batch under way."""
 
     def __init__(self, scale: float) -> None:
@@ -91,10 +96,10 @@ class Trails:
             self._sums = torch.zeros(2, len(parents))
         self._sums = self._sums[:, parents]
 
-    def note(self, neighbors: Neighbors) -> Trail:
-        """Every row was searched just now; what the trails are with it."""
+    def note(self, neighbors: Neighbors) -> RunningDistance:
+        """Every row was searched just now; what the running are with it."""
         found = neighbors.found[:, 0]
         logs = log_distances(neighbors.squared_distances[:, 0], found, self._scale)
         self._sums += torch.stack((logs, found.float()))
         total, length = self._sums
-        return Trail(total / length.clamp_min(1), length.long())
+        return RunningDistance(total / length.clamp_min(1), length.long())

@@ -28,12 +28,12 @@ from torch import nn
 
 from nearmt.methods.mixture import MixtureWeights
 from nearmt.methods.retrieved import Retrieved
-from nearmt.methods.variant import Relative, distribution, weights_from_share
+from nearmt.methods.variant import VariantNetwork, distribution, weights_from_share
 
 _LOG_LIMIT = 15.0
 
 
-class Kernel(Relative):
+class Kernel(VariantNetwork):
     """KSTER's two estimators over the query and the retrieved keys."""
 
     name = "kernel"
@@ -57,7 +57,7 @@ class Kernel(Relative):
         even = found / found.sum(dim=1, keepdim=True).clamp_min(1)
         log_bandwidth: torch.Tensor = self.bandwidth(torch.cat([query, _merged(keys, even) * root], dim=1))
         lengths = neighbors.squared_distances.clamp_min(0).sqrt() * root
-        # Relative to the nearest, which changes no weight and keeps the numbers small.
+        # VariantNetwork to the nearest, which changes no weight and keeps the numbers small.
         scores = (lengths[:, :1] - lengths) * (-log_bandwidth.clamp(-_LOG_LIMIT, _LOG_LIMIT)).exp()
         votes = distribution(scores, neighbors)
         logit: torch.Tensor = self.share(torch.cat([query, _merged(keys, votes) * root], dim=1))

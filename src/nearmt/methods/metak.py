@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from nearmt.errors import SettingError, StoreDamagedError
-from nearmt.methods.damping import Guard
+from nearmt.methods.damping import Damping, damped
 from nearmt.methods.mixture import (
     MixtureWeights,
     check_temperature,
@@ -46,7 +46,7 @@ class MetaK(nn.Module):
         features: Sequence[str] = FEATURES,
     ) -> None:
         super().__init__()
-        self.guard: Guard | None = None
+        self.damping: Damping | None = None
         check_temperature(temperature)
         if not features or not set(features) <= set(FEATURES):
             raise SettingError(f"the features must be some of {', '.join(FEATURES)}, not {', '.join(features)}")
@@ -80,13 +80,13 @@ class MetaK(nn.Module):
         neighbors = retrieved.neighbors
         probabilities = self(self.inputs(neighbors)).exp()
         weights = weights_from_sizes(neighbors.nearest(self.max_k), probabilities, self.sizes, self.temperature)
-        return self.guard.applied(weights, retrieved.trails(self.guard.scale)) if self.guard is not None else weights
+        return damped(self.damping, weights, retrieved)
 
     @property
     def settings(self) -> dict[str, Any]:
         return {"max_k": self.max_k, "temperature": self.temperature, "hidden": self.hidden,
                 "distance_scale": self.distance_scale, "features": list(self.features),
-                "guard": self.guard.as_dict() if self.guard is not None else None}  # fmt: skip
+                "guard": self.damping.as_dict() if self.damping is not None else None}  # fmt: skip
 
     def to_bytes(self) -> bytes:
         """A safetensors file that carries the settings in its header."""
@@ -103,7 +103,7 @@ class MetaK(nn.Module):
             guard = settings.pop("guard", None)
             network = cls(settings.pop("max_k"), settings.pop("temperature"), **settings)
             network.load_state_dict(tensors)
-            network.guard = Guard(**guard) if guard is not None else None
+            network.damping = Damping(**guard) if guard is not None else None
         except (SafetensorError, KeyError, TypeError, RuntimeError, OSError, ValueError) as error:
             raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify, or train again") from error
         return network.eval()

@@ -158,10 +158,10 @@ class Uniform:
 
 def mix(log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor) -> torch.Tensor:
     """The mixed log-probabilities; (rows, vocabulary). `log_probs` is the model's own and is overwritten."""
-    return log_probs.add_(put_votes(log_probs, weights, token_ids).unsqueeze(1))
+    return log_probs.add_(add_knn_mass(log_probs, weights, token_ids).unsqueeze(1))
 
 
-def put_votes(log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor) -> torch.Tensor:
+def add_knn_mass(log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor) -> torch.Tensor:
     """Add the kNN mass to the model's log-probabilities in place; return what is left to add to every token of a row.
 
     That is the logarithm of the model's share, (rows,). A caller that only looks at a few tokens can skip the pass

@@ -7,13 +7,13 @@ from nearmt.datastore import Snapshot, check_file
 from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.methods.metak import MetaK
 from nearmt.methods.mixture import Method, Uniform, Vanilla
-from nearmt.methods.variant import Relative
-from nearmt.methods.variants import RELATIVES, load_relative
+from nearmt.methods.variant import VariantNetwork
+from nearmt.methods.variants import VARIANTS, load_variant
 from nearmt.retrieval.search import Retriever
 
-TRAINED = ("adaptive", *RELATIVES)
+TRAINED = ("adaptive", *VARIANTS)
 USUALLY_TRAINED = ("adaptive", "robust")
-METHODS = ("adaptive", "vanilla", "uniform", *RELATIVES, "base")
+METHODS = ("adaptive", "vanilla", "uniform", *VARIANTS, "base")
 AUTO = "auto"  # of the networks of a store, the one that made its held-out sentences likeliest
 # Networks decide themselves, uniform has no share, and the plain model has no neighbours.
 _USELESS = {"vanilla": (), "uniform": ("--share",)}
@@ -43,7 +43,7 @@ def describe_method(method: Method | None) -> dict[str, Any]:
     """The numbers that a method's result depends on."""
     if method is None:
         return {}
-    if isinstance(method, MetaK | Relative):
+    if isinstance(method, MetaK | VariantNetwork):
         return method.settings
     return {key: value for key, value in vars(method).items() if key != "name"}
 
@@ -94,7 +94,7 @@ def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever, engine
         )
     path = folder / networks[name]
     check_file(path, learned["files"][networks[name]])
-    return MetaK.load(path) if name == "adaptive" else load_relative(path)
+    return MetaK.load(path) if name == "adaptive" else load_variant(path)
 
 
 def _methods_option(networks: dict[str, str], name: str) -> str:

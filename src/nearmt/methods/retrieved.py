@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from nearmt.models.topk import greatest
+from nearmt.models.topk import topk
 from nearmt.retrieval.neighbors import Neighbors
 
 NUM_TOP = 8  # the model's highest probabilities that methods may look at
@@ -18,21 +18,23 @@ def log_distances(squared_distances: torch.Tensor, found: torch.Tensor, scale: f
     return torch.where(found, (squared_distances.clamp_min(0) * scale).log1p(), 0.0)
 
 
-class Trail(NamedTuple):
+class RunningDistance(NamedTuple):
     """How far each row's sentence has been from the memory so far, the row included."""
 
     mean: torch.Tensor  # (rows,) of log(1 + scale · d_1)
     length: torch.Tensor  # (rows,) over how many tokens
 
 
-def trails_along(neighbors: Neighbors, scale: float, sentence_ids: torch.Tensor | None = None) -> Trail:
+def running_distances_of(
+    neighbors: Neighbors, scale: float, sentence_ids: torch.Tensor | None = None
+) -> RunningDistance:
     """The trail of each row by its nearest neighbour.
 
     The rows of a sentence stand together and in order. Without `sentence_ids` all rows are one sentence's.
     """
     squared_distances, found = neighbors.squared_distances[:, 0], neighbors.found[:, 0]
     if not len(found):
-        return Trail(torch.zeros(0), torch.zeros(0, dtype=torch.long))
+        return RunningDistance(torch.zeros(0), torch.zeros(0, dtype=torch.long))
     sums = log_distances(squared_distances, found, scale).double().cumsum(0)
     counts = found.double().cumsum(0)
     if sentence_ids is not None:
@@ -42,12 +44,12 @@ def trails_along(neighbors: Neighbors, scale: float, sentence_ids: torch.Tensor 
         before = (first - 1).clamp_min(0)
         has_before = first > 0
         sums, counts = (part - torch.where(has_before, part[before], 0.0) for part in (sums, counts))
-    return Trail((sums / counts.clamp_min(1)).float(), counts.long())
+    return RunningDistance((sums / counts.clamp_min(1)).float(), counts.long())
 
 
 def top_probabilities(log_probs: torch.Tensor) -> torch.Tensor:
     """The highest probabilities of each row, highest first; (rows, 8). A smaller vocabulary is filled up with 0."""
-    top = greatest(log_probs, min(NUM_TOP, log_probs.shape[1]))[0].exp()
+    top = topk(log_probs, min(NUM_TOP, log_probs.shape[1]))[0].exp()
     return torch.nn.functional.pad(top, (0, NUM_TOP - top.shape[1]))
 
 
@@ -73,7 +75,7 @@ class Retrieved:
     _stored_probabilities: Callable[[], torch.Tensor]
     _neighbor_probabilities: Callable[[], torch.Tensor]
     _top_probabilities: Callable[[], torch.Tensor]
-    _trails: Callable[[float], Trail] | None = None
+    _trails: Callable[[float], RunningDistance] | None = None
 
     @classmethod
     def at(
@@ -82,11 +84,11 @@ class Retrieved:
         log_probs: torch.Tensor,
         neighbors: Neighbors,
         columns: EntryColumns,
-        trails: Trail | None = None,
+        running: RunningDistance | None = None,
     ) -> "Retrieved":
         """From the model's states, (rows, width), and its own log-probabilities, (rows, vocabulary), on any device.
 
-        `trails` tells how far each row's sentence has been so far; without it the rows are one sentence, in order.
+        `running` tells how far each row's sentence has been so far; without it the rows are one sentence, in order.
         """
         return cls(
             neighbors,
@@ -97,7 +99,7 @@ class Retrieved:
                 log_probs.gather(1, neighbors.token_ids.to(log_probs.device)).exp().to("cpu", torch.float32)
             ),
             _top_probabilities=lambda: top_probabilities(log_probs).to("cpu", torch.float32),
-            _trails=None if trails is None else lambda scale: trails,
+            _trails=None if running is None else lambda scale: running,
         )
 
     def __len__(self) -> int:
@@ -128,9 +130,9 @@ class Retrieved:
         """(rows, 8) the model's highest probabilities at the query, highest first."""
         return self._top_probabilities()
 
-    def trails(self, scale: float) -> Trail:
+    def running_distance(self, scale: float) -> RunningDistance:
         """(rows,) how far the nearest neighbours of the sentence have been so far: the mean of log(1 + scale · d_1)."""
-        return self._trails(scale) if self._trails is not None else trails_along(self.neighbors, scale)
+        return self._trails(scale) if self._trails is not None else running_distances_of(self.neighbors, scale)
 
     def nearest(self, k: int) -> "Retrieved":
         """The same rows with at most `k` neighbours."""
@@ -143,5 +145,5 @@ class Retrieved:
             lambda: self.stored_probabilities[:, :k],
             lambda: self.neighbor_probabilities[:, :k],
             lambda: self.top_probabilities,
-            self.trails,
+            self.running_distance,
         )

@@ -38,14 +38,14 @@ from torch import nn
 
 from nearmt.methods.mixture import MixtureWeights, distinct_counts
 from nearmt.methods.retrieved import NUM_TOP, Retrieved
-from nearmt.methods.variant import Relative, distribution, weights_from_share
+from nearmt.methods.variant import VariantNetwork, distribution, weights_from_share
 from nearmt.retrieval.neighbors import repeat_last
 
 CALIBRATION_UNITS = 4
 _SMALLEST = 2.0**-24
 
 
-class Robust(Relative):
+class Robust(VariantNetwork):
     """The networks of distribution calibration and of weight prediction."""
 
     name = "robust"
@@ -76,7 +76,7 @@ class Robust(Relative):
         scores = self.retrieval(torch.cat([distances, distinct_counts(neighbors)], dim=1))
         inverse_temperature = scores[:, 1:].sigmoid()
         calibration = self.calibration(torch.stack([at_key, at_query], dim=2)).squeeze(2)
-        # Relative to the nearest, which changes no weight and keeps the numbers small.
+        # VariantNetwork to the nearest, which changes no weight and keeps the numbers small.
         votes = distribution((distances[:, :1] - distances) * inverse_temperature + calibration, neighbors)
         model_score = self.confidence(torch.cat([_log(retrieved.top_probabilities), at_key, at_query], dim=1))
         return weights_from_share(votes, scores[:, 0] - model_score.squeeze(1), neighbors)

@@ -1,4 +1,4 @@
-"""What the relatives of Meta-k have in common: K scores and a share become weights, and a network becomes a file."""
+"""What the variants of Meta-k have in common: K scores and a share become weights, and a network becomes a file."""
 
 import json
 from abc import ABC, abstractmethod
@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from nearmt.methods.damping import Guard
+from nearmt.methods.damping import Damping, damped
 from nearmt.methods.mixture import MixtureWeights, neighbor_counts
 from nearmt.methods.retrieved import Retrieved
 from nearmt.retrieval.neighbors import Neighbors
@@ -39,7 +39,7 @@ def weights_from_share(retrieved: torch.Tensor, share_logit: torch.Tensor, neigh
     )
 
 
-class Relative(nn.Module, ABC):
+class VariantNetwork(nn.Module, ABC):
     """A network that shares a row out between the model and K neighbours; a `Method` of the mixture.
 
     `distance_scale` is Meta-k's: the constant that brings the median squared distance of the farthest neighbour to
@@ -52,12 +52,12 @@ class Relative(nn.Module, ABC):
         super().__init__()
         neighbor_counts(max_k)  # refuses what makes no sense
         self.max_k, self.distance_scale = max_k, distance_scale
-        self.guard: Guard | None = None
+        self.damping: Damping | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
         """What the constructor takes, and the guard."""
-        guard = self.guard.as_dict() if self.guard is not None else None
+        guard = self.damping.as_dict() if self.damping is not None else None
         return {"max_k": self.max_k, "distance_scale": self.distance_scale, "guard": guard}
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Relative(nn.Module, ABC):
     @torch.inference_mode()
     def weigh(self, retrieved: Retrieved) -> MixtureWeights:
         weights: MixtureWeights = self(retrieved.nearest(self.max_k))
-        return self.guard.applied(weights, retrieved.trails(self.guard.scale)) if self.guard is not None else weights
+        return damped(self.damping, weights, retrieved)
 
     def to_bytes(self) -> bytes:
         """A safetensors file that carries name and settings in its header."""

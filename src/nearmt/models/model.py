@@ -215,7 +215,7 @@ class Seq2Seq:
 
 
 def _position_limits(model: PreTrainedModel) -> tuple[int, int]:
-    """Positions of encoder and decoder; a large number where positions are relative."""
+    """Positions of encoder and decoder; a large number where positions are variant."""
     config = model.config
     limits = []
     for side in ("encoder", "decoder"):

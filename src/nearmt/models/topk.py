@@ -5,7 +5,7 @@ import torch
 _BLOCK = 128  # neighbouring values whose maximum is looked at first
 
 
-def greatest(rows: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def topk(rows: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The `count` greatest values of each row and their places, best first.
 
     They lie in the `count` blocks with the greatest maxima, or behind the last whole block: finding those takes one

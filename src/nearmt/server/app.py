@@ -14,29 +14,29 @@ from starlette.exceptions import HTTPException
 
 from nearmt import __version__
 from nearmt.errors import NearMTError
-from nearmt.server import (
+from nearmt.server.context import Context
+from nearmt.server.http.auth import Authenticator
+from nearmt.server.http.errors import ApiError, from_http, from_validation, in_dialect
+from nearmt.server.http.metrics import Metrics
+from nearmt.server.http.middleware import RequestLimits
+from nearmt.server.http.openapi import complete
+from nearmt.server.routes import (
     apertium,
     deepl_memories,
     deepl_translate,
-    front,
     libretranslate,
-    native_status,
-    native_stores,
-    native_translate,
-    translated_files,
+    libretranslate_files,
+    page_files,
+    status,
+    stores,
+    translate,
 )
-from nearmt.server.access import Gatekeeper
-from nearmt.server.context import Context
-from nearmt.server.descriptions import complete
-from nearmt.server.failures import ApiError, from_http, from_validation, in_dialect
-from nearmt.server.guard import Guard
-from nearmt.server.jobs import ImportJobs
-from nearmt.server.kept_files import KeptFiles
-from nearmt.server.metrics import Metrics
-from nearmt.server.selection import StoreChooser
+from nearmt.server.service.jobs import ImportJobs
+from nearmt.server.service.kept_files import KeptFiles
+from nearmt.server.service.store_choice import StoreChooser
+from nearmt.server.service.stores import StoreRegistry
+from nearmt.server.service.translation import TranslationService
 from nearmt.server.settings import ServerSettings
-from nearmt.server.stores import Shelf
-from nearmt.server.translation import TranslationDesk
 
 log = logging.getLogger("nearmt.server")
 _DESCRIPTION = (
@@ -44,25 +44,37 @@ _DESCRIPTION = (
     "clients of LibreTranslate, DeepL and Apertium understand."
 )
 
+ROUTES = (
+    translate,
+    stores,
+    status,
+    libretranslate,
+    apertium,
+    deepl_translate,
+    deepl_memories,
+    libretranslate_files,
+    page_files,
+)
+
 
 def create_app(settings: ServerSettings) -> FastAPI:
     """A server; its stores are loaded when it starts, in the background."""
     metrics = Metrics()
-    shelf = Shelf(settings, metrics.on_batch)
-    chooser = StoreChooser(shelf)
+    registry = StoreRegistry(settings, metrics.on_batch)
+    chooser = StoreChooser(registry)
     context = Context(
         settings,
         metrics,
-        Gatekeeper(settings),
-        shelf,
+        Authenticator(settings),
+        registry,
         chooser,
-        TranslationDesk(shelf, settings),
-        ImportJobs(shelf, settings.limits.max_jobs),
+        TranslationService(registry, settings),
+        ImportJobs(registry, settings.limits.max_jobs),
         KeptFiles(),
     )
     metrics.watch(
-        lambda: sum(engine.batcher.num_queued for engine in shelf.engines),
-        lambda: [(name, *astuple(shelf.counts(name))) for name in filter(shelf.is_ready, shelf.names)],
+        lambda: sum(engine.batcher.num_queued for engine in registry.engines),
+        lambda: [(name, *astuple(registry.counts(name))) for name in filter(registry.is_ready, registry.names)],
     )
     app = FastAPI(
         title="nearmt",
@@ -74,9 +86,8 @@ def create_app(settings: ServerSettings) -> FastAPI:
         openapi_url="/v1/openapi.json",
     )
     app.state.context = context
-    app.add_middleware(Guard, settings=settings, metrics=metrics)
-    for part in (native_translate, native_stores, native_status, libretranslate, apertium, deepl_translate,
-                 deepl_memories, translated_files, front):  # fmt: skip
+    app.add_middleware(RequestLimits, settings=settings, metrics=metrics)
+    for part in ROUTES:
         app.include_router(part.router)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
@@ -97,17 +108,17 @@ def create_app(settings: ServerSettings) -> FastAPI:
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     context: Context = app.state.context
-    threading.Thread(target=_load, args=(context.shelf,), name="loading", daemon=True).start()
+    threading.Thread(target=_load, args=(context.registry,), name="loading", daemon=True).start()
     yield
     context.jobs.close()
     context.files.close()
-    await asyncio.to_thread(context.shelf.close, context.settings.shutdown_seconds)
+    await asyncio.to_thread(context.registry.close, context.settings.shutdown_seconds)
 
 
-def _load(shelf: Shelf) -> None:
-    shelf.load(lambda name: log.info("the store %s is ready", name))
-    if shelf.failure is not None:
-        log.error("%s", shelf.failure)
+def _load(registry: StoreRegistry) -> None:
+    registry.load(lambda name: log.info("the store %s is ready", name))
+    if registry.failure is not None:
+        log.error("%s", registry.failure)
 
 
 def _answer(request: Request, error: ApiError) -> JSONResponse:
@@ -127,4 +138,4 @@ async def _on_bad_request(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_nearmt_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, NearMTError)
-    return _answer(request, Context.of(request).desk.without_paths(error))
+    return _answer(request, Context.of(request).service.without_paths(error))

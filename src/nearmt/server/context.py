@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
-from nearmt.server.access import Caller, Gatekeeper
-from nearmt.server.jobs import ImportJobs
-from nearmt.server.kept_files import KeptFiles
-from nearmt.server.metrics import Metrics
-from nearmt.server.selection import StoreChooser
+from nearmt.server.http.auth import Authenticator, Caller
+from nearmt.server.http.metrics import Metrics
+from nearmt.server.service.jobs import ImportJobs
+from nearmt.server.service.kept_files import KeptFiles
+from nearmt.server.service.store_choice import StoreChooser
+from nearmt.server.service.stores import StoreRegistry
+from nearmt.server.service.translation import TranslationService
 from nearmt.server.settings import Role, ServerSettings
-from nearmt.server.stores import Shelf
-from nearmt.server.translation import TranslationDesk
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class Context:
 
     settings: ServerSettings
     metrics: Metrics
-    gatekeeper: Gatekeeper
-    shelf: Shelf
+    authenticator: Authenticator
+    registry: StoreRegistry
     chooser: StoreChooser
-    desk: TranslationDesk
+    service: TranslationService
     jobs: ImportJobs
     files: KeptFiles
 
@@ -35,7 +35,7 @@ class Context:
     def admit(self, request: Request, role: Role, key: str | None = None) -> Caller:
         """The caller, if it may do this; `key` is one that came in the body or the query."""
         address = request.client.host if request.client else "unknown"
-        caller = self.gatekeeper.admit(key or key_of_header(request), address, role)
+        caller = self.authenticator.admit(key or key_of_header(request), address, role)
         request.scope.setdefault("state", {})["caller"] = caller.name
         return caller
 

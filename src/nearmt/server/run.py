@@ -76,7 +76,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
-        if self.context.shelf.failure is not None:
+        if self.context.registry.failure is not None:
             self.should_exit = True
         return await super().on_tick(counter)
 
@@ -125,5 +125,5 @@ def serve(settings: ServerSettings) -> None:
         server.run()
     except SystemExit:
         raise SettingError(f"{settings.host}:{settings.port} cannot be listened at: is the port in use?") from None
-    if server.context.shelf.failure is not None:
-        raise server.context.shelf.failure
+    if server.context.registry.failure is not None:
+        raise server.context.registry.failure

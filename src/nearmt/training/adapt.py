@@ -21,27 +21,27 @@ from nearmt.evaluation.scores import as_good_as_the_best, bleu
 from nearmt.methods.metak import MetaK
 from nearmt.methods.mixture import Method, Uniform, Vanilla
 from nearmt.methods.registry import TRAINED, USUALLY_TRAINED, describe_method, retrieval_signature
-from nearmt.methods.variant import Relative
-from nearmt.methods.variants import RELATIVES
+from nearmt.methods.variant import VariantNetwork
+from nearmt.methods.variants import VARIANTS
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.recall import measure_recall
 from nearmt.retrieval.search import Retriever
 from nearmt.training.cache import NeighborCache
 from nearmt.training.devset import DevSet, collect_cache
-from nearmt.training.fit_damping import fit_guard
+from nearmt.training.fit_damping import fit_damping
 from nearmt.training.schedule import TrainingSettings
 from nearmt.training.train_metak import TrainedMetaK, train_metak
-from nearmt.training.train_variants import TrainedRelative, train_relative
+from nearmt.training.train_variants import TrainedVariant, train_variant
 from nearmt.training.tune_vanilla import rank_vanilla, temperatures, vanilla_loss
 
 _DECODED = 5
 PAPER_VANILLA = {10.0: Vanilla(8, 10.0, 0.7), 100.0: Vanilla(16, 100.0, 0.8)}
 _RECALL_QUERIES = 256
 _PATIENCE = 60.0  # seconds to wait for another writer
-_PREFIXES = {"adaptive": "metak", **{name: name for name in RELATIVES}}  # of the networks' files
-Network = MetaK | Relative
-Trained = TypeVar("Trained", TrainedMetaK, TrainedRelative)
+_PREFIXES = {"adaptive": "metak", **{name: name for name in VARIANTS}}  # of the networks' files
+Network = MetaK | VariantNetwork
+Trained = TypeVar("Trained", TrainedMetaK, TrainedVariant)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Adapter:
         if self.settings.paper:
             train_part = select_part = cache
         trained = self._train(train_part, select_part)
-        relatives = self._train_relatives(train_part, select_part)
+        variants = self._train_variants(train_part, select_part)
         judge = held_out[: self.settings.max_decoded]
         candidates = self._vanilla_candidates(train_part, select_part)
         self._total = len(judge) * (len(candidates) + len(trained))
@@ -111,13 +111,13 @@ class Adapter:
             self.retriever, cache.states[queries].float(), without, self.settings.max_k, network.temperature
         )
         uniform = Uniform(network.max_k, network.temperature)
-        networks: dict[str, Network] = {"adaptive": network, **{n: r.network for n, r in relatives.items()}}
-        losses = {"adaptive": adaptive.loss, **{name: r.loss for name, r in relatives.items()}}
+        networks: dict[str, Network] = {"adaptive": network, **{n: r.network for n, r in variants.items()}}
+        losses = {"adaptive": adaptive.loss, **{name: r.loss for name, r in variants.items()}}
         best = "adaptive" if self.settings.paper else min(losses, key=losses.__getitem__)
         return networks, {
             "method": best,
             "metak": network.settings,
-            "relatives": {name: {**r.network.settings, "steps": r.steps} for name, r in relatives.items()},
+            "relatives": {name: {**r.network.settings, "steps": r.steps} for name, r in variants.items()},
             "vanilla": _vanilla_dict(vanilla.method),
             "uniform": {"max_k": uniform.max_k, "temperature": uniform.temperature},
             "held_out": {
@@ -129,7 +129,7 @@ class Adapter:
                 "adaptive_bleu": adaptive.bleu,
                 "vanilla_loss": vanilla.loss,
                 "vanilla_bleu": vanilla.bleu,
-                **{f"{name}_loss": r.loss for name, r in relatives.items()},
+                **{f"{name}_loss": r.loss for name, r in variants.items()},
             },
             "tried": {
                 "adaptive": [_trial_dict(trial) for trial in adaptive_trials],
@@ -164,26 +164,26 @@ class Adapter:
             settings=settings,
             on_check=lambda step, loss: self.progress("training", step, settings.steps),
         )
-        trained = [self._guarded(candidate, train_part, select_part) for candidate in trained]
+        trained = [self._damped(candidate, train_part, select_part) for candidate in trained]
         trained.sort(key=lambda candidate: candidate.loss)
         return trained[:_DECODED] + [t for t in trained[_DECODED:] if t.network.temperature in PAPER_VANILLA]
 
-    def _guarded(self, trained: Trained, train_part: NeighborCache, select_part: NeighborCache) -> Trained:
+    def _damped(self, trained: Trained, train_part: NeighborCache, select_part: NeighborCache) -> Trained:
         """The same network, with a guard if it is to have one."""
         if self.settings.paper or not self.settings.guard:
             return trained
-        fitted = fit_guard(train_part, select_part, trained.network, self.retriever.snapshot)
-        trained.network.guard = fitted.guard
+        fitted = fit_damping(train_part, select_part, trained.network, self.retriever.snapshot)
+        trained.network.damping = fitted.damping
         return replace(trained, loss=fitted.loss)
 
     def _training_settings(self) -> TrainingSettings:
         training = self.settings.training
         return replace(training, raw_features=True) if self.settings.paper else training
 
-    def _train_relatives(self, train_part: NeighborCache, select_part: NeighborCache) -> dict[str, TrainedRelative]:
+    def _train_variants(self, train_part: NeighborCache, select_part: NeighborCache) -> dict[str, TrainedVariant]:
         settings = self._training_settings()
         trained = {
-            name: train_relative(
+            name: train_variant(
                 name,
                 train_part,
                 select_part,
@@ -192,10 +192,10 @@ class Adapter:
                 settings=settings,
                 on_check=lambda step, loss, name=name: self.progress(f"training {name}", step, settings.steps),  # type: ignore[misc]
             )
-            for name in RELATIVES
+            for name in VARIANTS
             if name in self.settings.methods
         }
-        return {name: self._guarded(relative, train_part, select_part) for name, relative in trained.items()}
+        return {name: self._damped(variant, train_part, select_part) for name, variant in trained.items()}
 
     def _vanilla_candidates(self, train_part: NeighborCache, select_part: NeighborCache) -> list[tuple[Method, float]]:
         """The likeliest settings, and the paper's own."""

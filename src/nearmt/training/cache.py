@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearmt.methods.retrieved import EntryColumns, Retrieved, Trail, trails_along
+from nearmt.methods.retrieved import EntryColumns, Retrieved, RunningDistance, running_distances_of
 from nearmt.retrieval.neighbors import Neighbors
 
 TINY = 1e-30  # a likelihood below this counts as this, so that its log stays finite
@@ -55,15 +55,15 @@ class NeighborCache:
             lambda: columns.probabilities_of(entry_ids),
             lambda: self.neighbor_probabilities,
             lambda: self.top_probabilities,
-            self.trails,
+            self.running_distance,
         )
 
-    def trails(self, scale: float) -> Trail:
+    def running_distance(self, scale: float) -> RunningDistance:
         """The trail of each token; for whole sentences only."""
         order = torch.from_numpy(np.lexsort((self.positions.numpy(), self.sentence_ids.numpy())))
-        in_order = trails_along(self.neighbors.rows(order), scale, self.sentence_ids[order])
+        in_order = running_distances_of(self.neighbors.rows(order), scale, self.sentence_ids[order])
         back = order.argsort()
-        return Trail(in_order.mean[back], in_order.length[back])
+        return RunningDistance(in_order.mean[back], in_order.length[back])
 
     def median_distance(self, slot: int) -> float:
         """The median distance of the neighbour in a slot, over the tokens that have neighbours; 0 without any."""

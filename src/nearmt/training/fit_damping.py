@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
-from nearmt.methods.damping import STAGES, Guard, stages
+from nearmt.methods.damping import STAGES, Damping, stages
 from nearmt.methods.mixture import Method, MixtureWeights
-from nearmt.methods.retrieved import EntryColumns, Trail
+from nearmt.methods.retrieved import EntryColumns, RunningDistance
 from nearmt.training.cache import TINY, NeighborCache
 
 STRENGTHS = (12.0, 10.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0)
@@ -18,21 +18,21 @@ _WEIGHED_ROWS = 512  # some methods fetch keys
 
 
 @dataclass(frozen=True)
-class FittedGuard:
+class FittedDamping:
     """A guard, or none if every one costs too much, and the held-out loss with it, in nats a token."""
 
-    guard: Guard | None
+    damping: Damping | None
     loss: float
 
 
-def fit_guard(cache: NeighborCache, held_out: NeighborCache, method: Method, columns: EntryColumns) -> FittedGuard:
+def fit_damping(cache: NeighborCache, held_out: NeighborCache, method: Method, columns: EntryColumns) -> FittedDamping:
     """The strongest guard of `STRENGTHS` for a method that has none yet.
 
     What is usual is measured on `cache`; what a guard costs, on `held_out`.
     """
     median = cache.median_distance(0)
     scale = 100 / median if median > 0 else 1.0
-    usual = cache.trails(scale)
+    usual = cache.running_distance(scale)
     weights = _weights_at_gold(held_out, method, columns)
     own = held_out.gold_probability
     without = _loss(weights, own)
@@ -40,17 +40,17 @@ def fit_guard(cache: NeighborCache, held_out: NeighborCache, method: Method, col
         middle, far = _usual_by_stage(usual)
         most = without + MAX_LOST_GAIN * max(held_out.base_loss - without, 0.0)
         for strength in STRENGTHS:
-            guard = Guard(scale, middle, far, strength)
-            loss = _loss(guard.applied(weights, held_out.trails(scale)), own)
+            guard = Damping(scale, middle, far, strength)
+            loss = _loss(guard.applied(weights, held_out.running_distance(scale)), own)
             if loss <= most:
-                return FittedGuard(guard, loss)
-    return FittedGuard(None, without)
+                return FittedDamping(guard, loss)
+    return FittedDamping(None, without)
 
 
-def _usual_by_stage(trails: Trail) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The median and the 95th percentile of the trails at each stage."""
-    is_counted = trails.length > 0
-    means, stage = trails.mean[is_counted], stages(trails.length[is_counted])
+def _usual_by_stage(running: RunningDistance) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The median and the 95th percentile of the running at each stage."""
+    is_counted = running.length > 0
+    means, stage = running.mean[is_counted], stages(running.length[is_counted])
     parts = [means[stage == number] for number in range(len(STAGES))]
     parts = [part if len(part) >= _FEWEST else means for part in parts]
     middle = tuple(part.quantile(0.5).item() for part in parts)

@@ -8,7 +8,7 @@ import torch
 
 from nearmt.methods.retrieved import EntryColumns, Retrieved
 from nearmt.methods.robust import Robust
-from nearmt.methods.variant import Relative
+from nearmt.methods.variant import VariantNetwork
 from nearmt.retrieval.neighbors import Neighbors, repeat_last
 from nearmt.training.cache import NeighborCache
 
@@ -18,7 +18,7 @@ NOISE_LENGTH = 1024 * 0.01**2  # expected squared length of the noise, in scaled
 
 
 def perturbed(
-    network: Relative, cache: NeighborCache, columns: EntryColumns, step: int, rng: np.random.Generator
+    network: VariantNetwork, cache: NeighborCache, columns: EntryColumns, step: int, rng: np.random.Generator
 ) -> Retrieved:
     """The rows of a training batch as the network's paper perturbs them."""
     if isinstance(network, Robust):

@@ -1,4 +1,4 @@
-"""Training one of the relatives on cached neighbours, by the schedule that Meta-k is trained by.
+"""Training one of the variants on cached neighbours, by the schedule that Meta-k is trained by.
 
 The loss is the cross entropy of the mixture at the gold token, which needs only K numbers a row: the weights of the
 neighbours that have it.
@@ -15,8 +15,8 @@ from nearmt.methods.kernel import Kernel
 from nearmt.methods.mixture import MixtureWeights
 from nearmt.methods.retrieved import EntryColumns
 from nearmt.methods.robust import Robust
-from nearmt.methods.variant import Relative
-from nearmt.methods.variants import RELATIVES
+from nearmt.methods.variant import VariantNetwork
+from nearmt.methods.variants import VARIANTS
 from nearmt.training.cache import TINY, NeighborCache
 from nearmt.training.perturbation import perturbed
 from nearmt.training.schedule import BETAS, CLIP, OnCheck, TrainingSettings, check_parts, fit, one_thread
@@ -26,16 +26,16 @@ _CHECKED_ROWS = 512  # keys are fetched for so many rows at a time
 
 
 @dataclass(frozen=True)
-class TrainedRelative:
+class TrainedVariant:
     """A network and how it did on the sentences it was selected by."""
 
-    network: Relative
+    network: VariantNetwork
     loss: float  # mean negative log-likelihood of the held-out tokens, in nats
     base_loss: float  # the same for the model alone
     steps: int
 
 
-def train_relative(
+def train_variant(
     name: str,
     cache: NeighborCache,
     held_out: NeighborCache,
@@ -44,14 +44,14 @@ def train_relative(
     max_k: int,
     settings: TrainingSettings | None = None,
     on_check: OnCheck = lambda step, loss: None,
-) -> TrainedRelative:
+) -> TrainedVariant:
     """Train `kernel` or `robust` on `cache`; keep the state that does best on `held_out`.
 
     `columns` is the store that the neighbours come from: the keys and the model's own probabilities of its entries.
     """
     settings = settings or TrainingSettings()
-    if name not in RELATIVES:
-        raise SettingError(f"the method must be one of {', '.join(RELATIVES)}, not {name}")
+    if name not in VARIANTS:
+        raise SettingError(f"the method must be one of {', '.join(VARIANTS)}, not {name}")
     check_parts(cache, held_out)
     if cache.neighbors.max_k < max_k:
         raise SettingError(f"the cache holds {cache.neighbors.max_k} neighbours a token, fewer than {max_k}")
@@ -64,10 +64,10 @@ def train_relative(
     with one_thread():
         (best,) = fit(_Learner(network, cache, held_out, columns, settings), cache.sentence_ids, settings, on_check)
     network.load_state_dict(best.state)
-    return TrainedRelative(network.eval(), best.loss, held_out.base_loss, best.step)
+    return TrainedVariant(network.eval(), best.loss, held_out.base_loss, best.step)
 
 
-def _new_network(name: str, cache: NeighborCache, max_k: int, settings: TrainingSettings) -> Relative:
+def _new_network(name: str, cache: NeighborCache, max_k: int, settings: TrainingSettings) -> VariantNetwork:
     scale = distance_scale(cache, settings.raw_features)
     median = cache.median_distance(-1) * scale or 100.0
     if name == Robust.name:
@@ -89,7 +89,7 @@ class _Learner:
 
     def __init__(
         self,
-        network: Relative,
+        network: VariantNetwork,
         cache: NeighborCache,
         held_out: NeighborCache,
         columns: EntryColumns,

@@ -4,7 +4,7 @@ The only room that knows ray, which is imported when a build asks for it. The wo
 store's files; this process reads, tokenises, and commits in order, so the store is the one that a local build makes.
 """
 
-from nearmt.building.ray.intake import ClusterIntake, cluster_intake
+from nearmt.building.ray.ingest import RayIngestor, ray_ingestor
 from nearmt.building.ray.settings import RaySettings, check_installed
 
-__all__ = ["ClusterIntake", "RaySettings", "check_installed", "cluster_intake"]
+__all__ = ["RayIngestor", "RaySettings", "check_installed", "ray_ingestor"]

@@ -36,7 +36,7 @@ from nearmt.experiments.bench.systems import (
     ours,
 )
 from nearmt.experiments.bench.timing import Timing, described, interleaved
-from nearmt.methods.damping import STAGES, Guard
+from nearmt.methods.damping import STAGES, Damping
 from nearmt.methods.metak import MetaK
 from nearmt.methods.mixture import Method, Uniform, Vanilla
 from nearmt.methods.robust import Robust
@@ -48,7 +48,7 @@ from nearmt.retrieval.search import Retriever
 from nearmt.translator import Translator
 
 _RECALL_QUERIES = 512
-_GUARD = Guard(1.0, (9.0,) * len(STAGES), (10.0,) * len(STAGES), 4.0)
+_DAMPING = Damping(1.0, (9.0,) * len(STAGES), (10.0,) * len(STAGES), 4.0)
 
 
 def run_bench(
@@ -150,7 +150,7 @@ class _Bench:
         if name == "uniform":
             return Uniform(k, 10.0)
         network = Robust(k) if name == "robust" else MetaK(k, 10.0)
-        network.guard = _GUARD  # as a trained one has it
+        network.damping = _DAMPING  # as a trained one has it
         return network.eval()
 
     def _ours(self, method: Method | None) -> Run:

@@ -12,7 +12,7 @@ from nearmt.decoding.beam import BeamSettings, Shifted
 from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.methods.metak import MetaK
 from nearmt.methods.mixture import Method, neighbor_counts
-from nearmt.methods.retrieved import Trail
+from nearmt.methods.retrieved import RunningDistance
 from nearmt.models import Seq2Seq
 from nearmt.models.reference import load_for_generate, token_names
 from nearmt.retrieval.index import build_index
@@ -46,7 +46,9 @@ class RealQueries(Retriever):
 class OriginalDecoder(Decoder):
     """The mixture as the paper's code makes it: a distribution over the whole vocabulary for every neighbour count."""
 
-    def mixed(self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors, trails: Trail) -> Shifted:
+    def mixed(
+        self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors, running: RunningDistance
+    ) -> Shifted:
         method = self.method
         assert isinstance(method, MetaK)
         sizes = neighbor_counts(method.max_k)[1:]

@@ -8,7 +8,7 @@ from typing import Any
 
 from nearmt.building.builder import BuildSettings
 from nearmt.errors import MissingExtraError, SettingError
-from nearmt.methods.variants import RELATIVES
+from nearmt.methods.variants import VARIANTS
 
 READY = Path(__file__).parent / "configs"
 SECTIONS = ("main", "relatives", "generality", "robustness", "features", "training_sentences", "hidden_sizes",
@@ -41,7 +41,7 @@ class PaperConfig:
     sections: tuple[str, ...] = SECTIONS
     k: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     seeds: tuple[int, ...] = (1, 2, 3)
-    relatives: tuple[str, ...] = RELATIVES
+    variants: tuple[str, ...] = VARIANTS
     paper_protocol: bool = False  # what the paper did: trained and selected on all of dev, raw features, fixed T
     test_sentences: int | None = None  # only the first so many of each test set
     judged_sentences: int = 200  # held-out sentences that are decoded to choose among settings
@@ -61,7 +61,7 @@ class PaperConfig:
     index: str | None = None
     num_probes: int = BuildSettings.num_probes
     reranked: int = BuildSettings.reranked
-    folder: Path = field(default=Path(), compare=False)  # where relative paths begin
+    folder: Path = field(default=Path(), compare=False)  # where variant paths begin
 
     def __post_init__(self) -> None:
         _check(self)
@@ -169,7 +169,7 @@ def _check(config: PaperConfig) -> None:
     names = [domain.name for domain in config.domains]
     if len(set(names)) != len(names):
         raise SettingError("two domains have the same name")
-    for key, known in (("sections", SECTIONS), ("relatives", RELATIVES)):
+    for key, known in (("sections", SECTIONS), ("relatives", VARIANTS)):
         unknown = set(getattr(config, key)) - set(known)
         if unknown:
             raise SettingError(f"{key}: unknown {', '.join(sorted(unknown))}; known are {', '.join(known)}")

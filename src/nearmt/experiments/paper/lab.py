@@ -18,18 +18,18 @@ from nearmt.experiments.paper.workspace import Workspace, as_key, digest
 from nearmt.methods.metak import FEATURES, MetaK
 from nearmt.methods.mixture import Method, Vanilla
 from nearmt.methods.registry import describe_method
-from nearmt.methods.variant import Relative
-from nearmt.methods.variants import load_relative
+from nearmt.methods.variant import VariantNetwork
+from nearmt.methods.variants import load_variant
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.search import Retriever
 from nearmt.training.adapt import PAPER_VANILLA
 from nearmt.training.cache import NeighborCache
 from nearmt.training.devset import load_pairs
-from nearmt.training.fit_damping import fit_guard
+from nearmt.training.fit_damping import fit_damping
 from nearmt.training.schedule import TrainingSettings
 from nearmt.training.train_metak import train_metak
-from nearmt.training.train_variants import train_relative
+from nearmt.training.train_variants import train_variant
 from nearmt.training.tune_vanilla import rank_vanilla, temperatures
 
 
@@ -110,30 +110,30 @@ class Lab:
             (trained,) = train_metak(
                 train_part, select_part, max_k=max_k, temperatures=[temperature], settings=settings
             )
-            self._put_guard(domain, trained.network, train_part, select_part)
+            self._fit_damping(domain, trained.network, train_part, select_part)
             replace_file(path, trained.network.to_bytes())
         return MetaK.load(path)
 
-    def _put_guard(
-        self, domain: Domain, network: MetaK | Relative, train_part: NeighborCache, select_part: NeighborCache
+    def _fit_damping(
+        self, domain: Domain, network: MetaK | VariantNetwork, train_part: NeighborCache, select_part: NeighborCache
     ) -> None:
         """What `nearmt train` does for sentences far from the memory, and the paper does not."""
         if not self.config.paper_protocol:
-            network.guard = fit_guard(train_part, select_part, network, domain.snapshot).guard
+            network.damping = fit_damping(train_part, select_part, network, domain.snapshot).damping
 
-    def relative(self, domain: Domain, name: str, seed: int) -> Relative:
+    def variant(self, domain: Domain, name: str, seed: int) -> VariantNetwork:
         """A network of another method of the field, trained if it is not there."""
         settings = self._training(seed=seed)
         key = {"relative": name, **self._learned_from(domain, self.config.max_k, settings)}
         path = self.workspace.network_file(key)
         if not path.exists():
             train_part, select_part = domain.parts(self.config.max_k)
-            trained = train_relative(
+            trained = train_variant(
                 name, train_part, select_part, domain.snapshot, max_k=self.config.max_k, settings=settings
             )
-            self._put_guard(domain, trained.network, train_part, select_part)
+            self._fit_damping(domain, trained.network, train_part, select_part)
             replace_file(path, trained.network.to_bytes())
-        return load_relative(path)
+        return load_variant(path)
 
     def temperature(self, domain: Domain) -> float:
         """T of the domain, at the largest K: the paper's, or the likeliest of those as good as the best by BLEU."""
@@ -155,7 +155,7 @@ class Lab:
             trained.sort(key=lambda candidate: candidate.loss)
             networks = [candidate.network for candidate in trained[: self.config.judged_settings]]
             for network in networks:
-                self._put_guard(domain, network, train_part, select_part)
+                self._fit_damping(domain, network, train_part, select_part)
             outputs, references = [self._judged(domain, network) for network in networks], self._judging_by(domain)
             tried = [
                 {"temperature": network.temperature, "bleu": bleu(texts, references)}
@@ -223,7 +223,7 @@ class Lab:
     def score(self, store: Domain | None, test: TestSet, method: Method | None, *, shuffled: bool = False) -> Result:
         """Translate a test set with a domain's store; no method is the plain model."""
         described = describe_method(method)
-        if isinstance(method, MetaK | Relative):
+        if isinstance(method, MetaK | VariantNetwork):
             described = {**described, "network": digest(method.to_bytes().hex())}
         key: dict[str, Any] = {
             "model": [self.model.identity.weights, self.model.identity.tokenizer],

@@ -1,4 +1,4 @@
-"""K × {vanilla, uniform, adaptive} × domain, and today's relatives on the same stores."""
+"""K × {vanilla, uniform, adaptive} × domain, and today's variants on the same stores."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -18,7 +18,7 @@ from nearmt.experiments.paper.sections import (
     p_text,
     spread,
 )
-from nearmt.experiments.paper.systems import adaptive, base, relative, uniform, vanilla_fixed, vanilla_tuned
+from nearmt.experiments.paper.systems import adaptive, base, uniform, vanilla_fixed, vanilla_tuned, variant
 from nearmt.experiments.report import LineChart, Table
 
 _STEADY_FROM = 4  # σ² is taken over K ≥ 4, as in the paper
@@ -137,8 +137,8 @@ class Relatives:
             cells["base", domain.name] = partial(base, lab, domain)
             for seed in lab.config.seeds:
                 cells["adaptive", domain.name, seed] = partial(adaptive, lab, domain, lab.config.max_k, seed)
-                for name in lab.config.relatives:
-                    cells[name, domain.name, seed] = partial(relative, lab, domain, name, seed)
+                for name in lab.config.variants:
+                    cells[name, domain.name, seed] = partial(variant, lab, domain, name, seed)
         return cells
 
     def assemble(self, lab: Lab, results: Mapping[CellKey, Any]) -> Section:
@@ -146,14 +146,14 @@ class Relatives:
         for domain in lab.domains.values():
             own = results["adaptive", domain.name, lab.config.seeds[0]]
             cells = [domain.name, f"{results['base', domain.name].bleu:.2f}"]
-            for name in ("adaptive", *lab.config.relatives):
+            for name in ("adaptive", *lab.config.variants):
                 found = [results[name, domain.name, seed] for seed in lab.config.seeds]
                 cells.append(spread([result.bleu for result in found]))
                 if name != "adaptive":
                     cells.append(p_text(lab.p_value(domain.test, found[0], own)))
             rows.append(tuple(cells))
         headings = ["domain", "base", "adaptive"]
-        for name in lab.config.relatives:
+        for name in lab.config.variants:
             headings += [name, f"p, {name} vs adaptive"]
         return Section(
             self.name,

@@ -51,7 +51,7 @@ def adaptive(
     """
     network = lab.network(domain, k, seed, hidden=hidden, features=features, sentences=sentences)
     if store is not None and store is not domain:
-        network.guard = None  # it knows what is usual with the domain's own store
+        network.damping = None  # it knows what is usual with the domain's own store
     return lab.score(store or domain, _test_of(test or domain), network)
 
 
@@ -61,9 +61,9 @@ def shuffled(lab: Lab, domain: Domain) -> Result:
     return lab.score(domain, domain.test, network, shuffled=True)
 
 
-def relative(lab: Lab, domain: Domain, name: str, seed: int) -> Result:
+def variant(lab: Lab, domain: Domain, name: str, seed: int) -> Result:
     """Another learned method."""
-    return lab.score(domain, domain.test, lab.relative(domain, name, seed))
+    return lab.score(domain, domain.test, lab.variant(domain, name, seed))
 
 
 def _test_of(test: Domain | TestSet) -> TestSet:

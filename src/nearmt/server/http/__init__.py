@@ -1,0 +1,1 @@
+"""HTTP concerns that know nothing of translation: authentication, errors, middleware, metrics, schemas."""

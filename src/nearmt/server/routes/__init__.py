@@ -1,0 +1,1 @@
+"""One module per API: native, LibreTranslate, DeepL, Apertium, and the files of the page."""

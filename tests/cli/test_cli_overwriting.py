@@ -1,0 +1,186 @@
+"""No command writes over what is there unless it is told to, and it says so before a model is loaded."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from test_cli import assert_one_sentence, nearmt  # noqa: F401  # a fixture
+
+from nearmt.errors import OutputExistsError
+from nearmt.experiments.demo import Materials
+from nearmt.models import Seq2Seq
+from nearmt.store import Store
+
+SENTENCE = "die neue tabelle zeigt die zelle .\n"
+REFUSAL = r"exists: choose another name, or overwrite it with --force$"
+FILES = {
+    "md": SENTENCE,
+    "po": f'msgid "{SENTENCE.strip()}"\nmsgstr ""\n',
+    "xlf": '<xliff version="1.2"><file original="a" source-language="de" target-language="en"><body>'
+    f'<trans-unit id="1"><source>{SENTENCE.strip()}</source></trans-unit></body></file></xliff>\n',
+    "tmx": '<tmx version="1.4"><header srclang="de"/><body>'
+    f'<tu><tuv xml:lang="de"><seg>{SENTENCE.strip()}</seg></tuv></tu></body></tmx>\n',
+}
+
+
+@pytest.fixture
+def no_model(monkeypatch):
+    """Whoever loads a model has worked before looking."""
+
+    def refuse(*args, **options):
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(Seq2Seq, "load", refuse)
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.usefixtures("no_model")
+def test_translate_refuses_an_existing_file(nearmt, client, tmp_path, kind, options):  # noqa: F811
+    text, other = tmp_path / f"a.{kind}", tmp_path / "precious.tmx"
+    text.write_text(FILES[kind], encoding="utf-8")
+    other.write_text("precious")
+    for out in (text, other):
+        assert_one_sentence(nearmt("translate", client.store, text, "-o", out, *options), rf"{out.name} {REFUSAL}")
+    assert_one_sentence(nearmt("translate", client.store, text, "-o", tmp_path, *options), "is a folder, not a file")
+    assert_one_sentence(
+        nearmt("translate", client.store, text, "-o", tmp_path / "none" / "b", *options), "is not a folder"
+    )
+    assert text.read_text(encoding="utf-8") == FILES[kind]
+    assert other.read_text() == "precious"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_with_force_a_file_is_translated_in_its_place(nearmt, client, tmp_path, kind):  # noqa: F811
+    text = tmp_path / f"a.{kind}"
+    lines = 100 if kind == "md" else 1  # more than are read at once
+    text.write_text(FILES[kind] * lines, encoding="utf-8")
+    code, _, err = nearmt("translate", client.store, text, "-o", text, "--force", "-q", "--batch-size", "2")
+    assert (code, err) == (0, "")
+    assert text.read_text(encoding="utf-8").count("the new spreadsheet shows the cell .") == lines
+    assert list(tmp_path.iterdir()) == [text]
+
+
+def test_standard_output_devices_and_pipes_need_no_force(nearmt, client, tmp_path):  # noqa: F811
+    text, pipe = tmp_path / "a.md", tmp_path / "pipe"
+    text.write_text(SENTENCE, encoding="utf-8")
+    os.mkfifo(pipe)
+    assert "spreadsheet" in nearmt("translate", client.store, text, "-o", "-", "-q")[1]
+    assert nearmt("translate", client.store, text, "-o", "/dev/null", "-q")[0] == 0
+    found = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text(encoding="utf-8")))
+    reader.start()
+    assert nearmt("translate", client.store, text, "-o", pipe, "-q")[0] == 0
+    reader.join()
+    assert "spreadsheet" in found[0]
+
+
+def test_standard_output_by_its_path(client, tmp_path):
+    text, out = tmp_path / "a.md", tmp_path / "out"
+    text.write_text(SENTENCE, encoding="utf-8")
+    with out.open("w") as stream:
+        subprocess.run(
+            [sys.executable, "-m", "nearmt", "translate", client.store, text, "-o", "/dev/stdout", "-q"],
+            stdout=stream, check=True,
+        )  # fmt: skip
+    assert out.read_text(encoding="utf-8").startswith("the new spreadsheet")
+
+
+@pytest.mark.usefixtures("no_model")
+def test_export_refuses_an_existing_file(nearmt, client, tmp_path):  # noqa: F811
+    out = tmp_path / "precious.tmx"
+    out.write_text("precious")
+    assert_one_sentence(nearmt("export", client.store, "--tmx", out), REFUSAL)
+    with pytest.raises(OutputExistsError, match=r"precious\.tmx exists$"):
+        Store(client.store).export_tmx(out)
+    assert out.read_text() == "precious"
+    code, printed, _ = nearmt("export", client.store, "--tmx", out, "--force")
+    assert (code, printed) == (0, f"500 units written to {out}\n")
+    assert out.read_text(encoding="utf-8").count("<tu>") + out.read_text(encoding="utf-8").count("<tu ") == 500
+    assert nearmt("export", client.store, "--tmx", tmp_path / "new.tmx", "--json")[0] == 0
+    assert (tmp_path / "new.tmx").read_bytes() == out.read_bytes()
+    Store(client.store).export_tmx(out, overwrite=True)
+
+
+def test_an_export_to_standard_output_is_tmx_alone(client):
+    command = [sys.executable, "-m", "nearmt", "export", client.store, "--tmx", "/dev/stdout"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.rstrip().endswith("</tmx>")
+    assert done.stderr == "500 units written to /dev/stdout\n"
+
+
+def test_evaluate_refuses_a_folder_with_files(nearmt, client, tmp_path, monkeypatch):  # noqa: F811
+    out = tmp_path / "out"
+    out.mkdir()
+    command = ("evaluate", client.store, client.test, "--limit", "3", "--methods", "base", "--outputs", out, "-q")
+    assert nearmt(*command)[0] == 0
+    first = (out / "base.txt").read_text(encoding="utf-8")
+    (out / "base.txt").write_text("precious")
+    with monkeypatch.context() as patch:
+        patch.setattr(Seq2Seq, "load", lambda *args, **options: pytest.fail("a model was loaded"))
+        assert_one_sentence(nearmt(*command), "out has files in it: choose another name, or overwrite it with --force")
+        assert_one_sentence(nearmt(*command[:-2], out / "base.txt"), "is a file, not a folder")
+    assert (out / "base.txt").read_text() == "precious"
+    code, printed, _ = nearmt(*command, "--force", "--json")
+    assert code == 0
+    assert json.loads(printed)
+    assert (out / "base.txt").read_text(encoding="utf-8") == first
+    assert [path.name for path in out.iterdir()] == ["base.txt"]
+
+
+def test_bench_server_leaves_the_working_directory_alone(client, tmp_path):
+    pytest.importorskip("uvicorn")
+    (tmp_path / "in.de").write_text(SENTENCE, encoding="utf-8")
+    before = set(Path(tempfile.gettempdir()).glob("nearmt-bench-server-*"))
+    command = [sys.executable, "-m", "nearmt", "bench-server", client.store, "in.de"]
+    options = ["--clients", "2", "--seconds", "1", "--json", "-q", "--threads", "1"]
+    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["wrong_answers"] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["in.de"]
+    assert set(Path(tempfile.gettempdir()).glob("nearmt-bench-server-*")) <= before
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize("command", ["demo", "paper", "bench"])
+def test_a_folder_of_others_is_refused(nearmt, client, tmp_path, command, monkeypatch):  # noqa: F811
+    materials = Materials(client.model, client.memory, client.dev, client.test)
+    monkeypatch.setattr("nearmt.experiments.demo.find_materials", lambda: materials)
+    arguments = {"demo": (), "paper": ("demo-de-en",), "bench": (client.store,)}[command]
+    for name in ("report.html", "results.json", "result.json", "performance.md", "bench.md"):
+        (tmp_path / name).write_text("precious")
+    refusal = f"has files in it that are not from nearmt {command}: choose a new folder or an empty one"
+    assert_one_sentence(nearmt(command, *arguments, "--out", tmp_path), refusal)
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"precious"}
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+@pytest.mark.parametrize(
+    ("command", "known"),
+    [
+        ("demo", "demo.store.partial/manifest.json"),
+        ("paper", "stores/client-0123.store/manifest.json"),
+        ("paper", "cells/score-0123.json"),
+        ("bench", "bench.json"),
+        ("bench", "timing-512-4000-float16.store/manifest.json"),
+    ],
+)
+def test_a_folder_of_an_older_version_is_known(nearmt, client, tmp_path, command, known, monkeypatch):  # noqa: F811
+    materials = Materials(client.model, client.memory, client.dev, client.test)
+    monkeypatch.setattr("nearmt.experiments.demo.find_materials", lambda: materials)
+
+    def loaded(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Seq2Seq, "load", loaded)
+    arguments = {"demo": (), "paper": ("demo-de-en",), "bench": (client.store, "--model", client.model)}[command]
+    (tmp_path / known).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / known).write_text("{}")
+    code, _, err = nearmt(command, *arguments, "--out", tmp_path)
+    assert code == 130, err  # it came as far as loading the model
+    assert (tmp_path / f".nearmt-{command}").exists()

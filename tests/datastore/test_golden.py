@@ -1,0 +1,84 @@
+"""A store of an older day opens, is sound, and gives the same translations for the same reasons."""
+
+import hashlib
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nearmt.datastore import Manifest, verify
+from nearmt.store import Store
+from nearmt.translator import Translator
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+_spec = importlib.util.spec_from_file_location("golden_make", GOLDEN / "make.py")
+golden = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(golden)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return golden.load_golden_model(GOLDEN / "model")
+
+
+def content_of(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        digest.update(str(path.relative_to(folder)).encode())
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()
+
+
+def check_like(found, wanted, where="") -> None:
+    """The same, numbers to a thousandth: other processors round otherwise."""
+    if isinstance(wanted, dict):
+        assert found.keys() == wanted.keys(), where
+        for name in wanted:
+            check_like(found[name], wanted[name], f"{where}.{name}")
+    elif isinstance(wanted, list):
+        assert len(found) == len(wanted), where
+        for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
+            check_like(one, other, f"{where}[{number}]")
+    elif isinstance(wanted, float):
+        assert found == pytest.approx(wanted, rel=2e-3, abs=2e-3), where
+    else:
+        assert found == wanted, where
+
+
+def test_the_golden_store_gives_what_it_gave(model, expected):
+    before = content_of(GOLDEN / "store")
+    assert verify(GOLDEN / "store").is_sound
+    sources = [translation["source"] for translation in expected["translations"]]
+    check_like(golden.expected_of(GOLDEN / "store", model, sources), expected)
+    assert content_of(GOLDEN / "store") == before  # looking does not change it
+
+
+def test_the_golden_store_holds_what_a_store_can_hold():
+    manifest = Manifest.load(GOLDEN / "store")
+    counts = manifest.extent.counts
+    assert manifest.generation > 1
+    assert manifest.index["files"]
+    assert manifest.adaptation["networks"]["adaptive"]
+    assert counts.entries > manifest.index["num_entries"]  # additions that the index does not know
+    assert counts.removals >= 3
+    assert counts.units > counts.sentences
+    assert manifest.model["name"] == golden.NAME
+    assert sum(path.stat().st_size for path in GOLDEN.rglob("*") if path.is_file()) < 400_000
+
+
+def test_an_older_store_can_be_changed(model, expected, tmp_path):
+    store = Store(shutil.copytree(GOLDEN / "store", tmp_path / "store"), model=model)
+    store.add([("die neue zelle .", "the new cell .")])
+    store.remove(origin="website")
+    store.compact()
+    assert store.verify().is_sound
+    left = [unit for unit in expected["units"] if unit[3] != "website"]
+    assert store.info()["units"] == len(left) + 1
+    assert Translator(store.folder, model=model).translate([expected["translations"][0]["source"]])[0].text

@@ -1,0 +1,214 @@
+"""Beam search on tables of log-probabilities, against a plain-Python search over the same tables."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nearmt.decoding.beam import BeamSettings, EarlyStopping, Hypothesis, Shifted, beam_search
+from nearmt.errors import SettingError
+from nearmt.models.topk import topk
+from properties import examples
+
+START = 0
+Scored = tuple[float, tuple[int, ...], float]  # score, token ids, log-probability
+
+
+class Tables:
+    """Next-token log-probabilities from the sentence, the length and the last two tokens: memory as a model has."""
+
+    def __init__(self, num_sentences: int, vocabulary: int, *, seed: int, spread: float = 1.5) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        shape = (num_sentences, 12, vocabulary, vocabulary)
+        self.table = (spread * torch.randn(shape, generator=generator)).log_softmax(dim=-1)
+        self.other = 0.7 * torch.randn(num_sentences, vocabulary, vocabulary, generator=generator)
+        self.calls: list[dict[str, list[int]]] = []
+
+    def next_log_probs(self, sentence: int, prefix: Sequence[int]) -> Tensor:
+        before = prefix[-2] if len(prefix) > 1 else START
+        scores = self.table[sentence, len(prefix) % 12, prefix[-1]] + self.other[sentence, before]
+        return scores.log_softmax(dim=-1)
+
+    def __call__(
+        self, token_ids: Tensor, parents: Tensor, prefixes: Tensor, is_last: Tensor, sentences: Tensor
+    ) -> Tensor:
+        assert torch.equal(token_ids, prefixes[:, -1])
+        if self.calls:
+            before = torch.tensor(self.calls[-1]["sentences"])
+            assert torch.equal(before[parents], sentences)
+        self.calls.append({"sentences": sentences.tolist(), "is_last": is_last.tolist(), "parents": parents.tolist()})
+        rows = zip(sentences.tolist(), prefixes.tolist(), strict=True)
+        return torch.stack([self.next_log_probs(sentence, prefix) for sentence, prefix in rows])
+
+
+def search(tables: Tables, limits: Sequence[int], eos: Sequence[int], how: BeamSettings) -> list[list[Hypothesis]]:
+    return beam_search(tables, max_new_tokens=limits, start_token_id=START, eos_token_ids=eos, settings=how)
+
+
+def plain_search(tables: Tables, sentence: int, limit: int, eos: Sequence[int], how: BeamSettings) -> list[Scored]:
+    """The same search with lists: no tensors over beams, no batch, no tricks."""
+    penalty = how.length_penalty
+    running: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    finished: list[Scored] = []
+    for length in range(1, limit + 1):
+        candidates = []
+        for total, ids in running:
+            for token, value in enumerate(tables.next_log_probs(sentence, [START, *ids]).tolist()):
+                candidates.append((total + value, (*ids, token)))
+        candidates.sort(key=lambda found: -found[0])
+        candidates = candidates[: (1 + len(eos)) * how.num_beams]
+        for rank, (total, ids) in enumerate(candidates):
+            if (ids[-1] in eos or length == limit) and rank < how.num_beams:
+                finished.append((total / length**penalty, ids, total))
+        finished = sorted(finished, key=lambda found: -found[0])[: how.num_beams]
+        running = [found for found in candidates if found[1][-1] not in eos][: how.num_beams]
+        if len(finished) == how.num_beams:
+            reach = limit if how.early_stopping == "never" and penalty > 0 else length
+            if how.early_stopping is True or not running[0][0] / reach**penalty > finished[-1][0]:
+                break
+    return finished[: how.num_hypotheses]
+
+
+class ShiftedTables(Tables):
+    """The same numbers, each row in two parts: one for every token, and one for all of them."""
+
+    def __call__(self, *inputs: Tensor) -> Shifted:  # type: ignore[override]
+        log_probs = super().__call__(*inputs)
+        shift = torch.linspace(-3, 2, len(log_probs))
+        return Shifted(log_probs - shift[:, None], shift)
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_what_is_to_be_added_to_all_of_a_row_may_come_apart(num_beams):
+    how = BeamSettings(num_beams, num_hypotheses=num_beams)
+    whole, apart = (search(kind(4, 9, seed=5), [6, 9, 4, 8], [1], how) for kind in (Tables, ShiftedTables))
+    for one, other in zip(whole, apart, strict=True):
+        assert [found.token_ids for found in one] == [found.token_ids for found in other]
+        assert [found.score for found in one] == pytest.approx([found.score for found in other], abs=1e-5)
+
+
+def greedy(tables: Tables, sentence: int, limit: int, eos: Sequence[int]) -> tuple[int, ...]:
+    ids: tuple[int, ...] = ()
+    while len(ids) < limit and not (ids and ids[-1] in eos):
+        ids = (*ids, int(tables.next_log_probs(sentence, [START, *ids]).argmax()))
+    return ids
+
+
+@examples(60)
+@given(
+    seed=st.integers(0, 10_000),
+    limits=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    num_beams=st.integers(2, 4),
+    length_penalty=st.sampled_from([0.0, 0.6, 1.0, 1.7, -0.5]),
+    early_stopping=st.sampled_from([False, True, "never"]),
+    eos=st.sampled_from([(1,), (2, 5)]),
+)
+def test_equals_a_plain_search(
+    seed: int,
+    limits: list[int],
+    num_beams: int,
+    length_penalty: float,
+    early_stopping: EarlyStopping,
+    eos: tuple[int, ...],
+) -> None:
+    tables = Tables(len(limits), 14, seed=seed)
+    how = BeamSettings(num_beams, length_penalty, early_stopping, num_hypotheses=2)
+    found = search(tables, limits, eos, how)
+    for sentence, (group, limit) in enumerate(zip(found, limits, strict=True)):
+        expected = plain_search(tables, sentence, limit, eos, how)
+        assert [h.token_ids for h in group] == [ids for _, ids, _ in expected]
+        for hypothesis, (score, _, log_probability) in zip(group, expected, strict=True):
+            assert hypothesis.score == pytest.approx(score, abs=1e-4)
+            assert hypothesis.log_probability == pytest.approx(log_probability, abs=1e-4)
+
+
+@examples(30)
+@given(seed=st.integers(0, 10_000), limits=st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_one_beam_is_greedy(seed: int, limits: list[int]) -> None:
+    tables = Tables(len(limits), 10, seed=seed)
+    found = search(tables, limits, (1,), BeamSettings(num_beams=1))
+    for sentence, (group, limit) in enumerate(zip(found, limits, strict=True)):
+        assert group[0].token_ids == greedy(tables, sentence, limit, (1,))
+
+
+def test_a_sentence_that_is_done_leaves_the_batch() -> None:
+    tables = Tables(3, 12, seed=3)
+    search(tables, [2, 8, 5], (1,), BeamSettings(num_beams=3))
+    sizes = [len(set(call["sentences"])) for call in tables.calls]
+    assert len(tables.calls[0]["sentences"]) == 3  # one row a sentence
+    assert len(tables.calls[1]["sentences"]) == 9
+    assert 0 not in tables.calls[2]["sentences"]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_last_room_is_announced_for_each_sentence() -> None:
+    tables = Tables(2, 12, seed=4)
+    search(tables, [1, 3], (1,), BeamSettings(num_beams=2, early_stopping="never"))
+    assert tables.calls[0]["is_last"] == [True, False]
+    assert tables.calls[-1]["is_last"] == [True, True]
+
+
+def test_forced_first_token_leaves_one_live_beam() -> None:
+    tables = Tables(2, 12, seed=5)
+
+    def forced(token_ids: Tensor, parents: Tensor, prefixes: Tensor, is_last: Tensor, sentences: Tensor) -> Tensor:
+        log_probs = tables(token_ids, parents, prefixes, is_last, sentences)
+        if prefixes.shape[1] == 1:
+            log_probs = torch.full_like(log_probs, -math.inf)
+            log_probs[:, 7] = 0.0
+        return log_probs
+
+    how = BeamSettings(num_beams=4, num_hypotheses=4)
+    found = beam_search(forced, max_new_tokens=[6, 6], start_token_id=START, eos_token_ids=[1], settings=how)
+    for group in found:
+        assert {h.token_ids[0] for h in group} == {7}
+        assert len({h.token_ids for h in group}) == 4
+
+
+def test_impossible_hypotheses_are_not_returned() -> None:
+    def only_end(token_ids: Tensor, parents: Tensor, prefixes: Tensor, is_last: Tensor, sentences: Tensor) -> Tensor:
+        log_probs = torch.full((len(token_ids), 12), -math.inf)
+        log_probs[:, 1] = -0.5
+        return log_probs
+
+    how = BeamSettings(num_beams=3, num_hypotheses=3)
+    found = beam_search(only_end, max_new_tokens=[4], start_token_id=START, eos_token_ids=[1], settings=how)
+    assert found == [[Hypothesis((1,), -0.5, -0.5)]]
+
+
+def test_no_sentences_give_no_results() -> None:
+    assert search(Tables(1, 5, seed=0), [], (1,), BeamSettings()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_beams": 0}, "num_beams must be at least 1"),
+        ({"num_beams": 2, "num_hypotheses": 3}, "num_hypotheses must be between"),
+        ({"length_penalty": math.nan}, "length_penalty"),
+        ({"early_stopping": "soon"}, "early_stopping"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        BeamSettings(**options)  # type: ignore[arg-type]
+
+
+def test_a_limit_of_zero_is_refused() -> None:
+    with pytest.raises(SettingError, match="max_new_tokens"):
+        search(Tables(1, 5, seed=0), [0], (1,), BeamSettings())
+
+
+@examples(60)
+@given(st.integers(1, 5), st.integers(1, 3000), st.integers(1, 12), st.integers(0, 10**6))
+def test_the_best_of_each_row_are_those_of_topk(rows: int, width: int, count: int, seed: int) -> None:
+    values = torch.randn(rows, width + 7, generator=torch.Generator().manual_seed(seed))[:, :width]
+    count = min(count, width)
+    found, places = topk(values, count)
+    expected = values.topk(count, dim=1)
+    assert torch.equal(found, expected.values)
+    assert torch.equal(values.gather(1, places), expected.values)

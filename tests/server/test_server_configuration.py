@@ -1,0 +1,132 @@
+"""Settings: flags before environment before TOML, and one sentence for what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from nearmt.errors import SettingError
+from nearmt.server.configuration import load_settings
+from nearmt.server.settings import ApiKey, Role, Section, ServerSettings
+
+FULL = """
+host = "127.0.0.1"
+port = 9000
+allow_edits_without_key = true
+
+[stores]
+client = "client.store"
+house = "/srv/house.store"
+
+[[keys]]
+name = "cat"
+key = "a-key-for-the-cat-tool"
+role = "edit"
+stores = ["client"]
+
+[limits]
+max_texts = 7
+
+[batching]
+gather_ms = 2
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(content: str):
+        path = tmp_path / "server.toml"
+        path.write_text(content, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_a_file_is_read_and_its_folders_are_seen_from_it(config, tmp_path):
+    found = load_settings(config(FULL))
+    assert found.stores["client"] == tmp_path / "client.store"
+    assert str(found.stores["house"]) == "/srv/house.store"
+    assert (found.port, found.limits.max_texts, found.limits.max_units) == (9000, 7, 1000)
+    assert found.keys[0].role is Role.EDIT
+    assert "a-key-for" not in repr(found)
+
+
+def test_flags_go_before_the_environment_and_that_before_the_file(config, monkeypatch, tmp_path):
+    monkeypatch.setenv("NEARMT_SERVER_PORT", "9001")
+    monkeypatch.setenv("NEARMT_SERVER_LIMITS__MAX_TEXTS", "8")
+    found = load_settings(config(FULL))
+    assert (found.port, found.limits.max_texts, found.batching.gather_ms) == (9001, 8, 2)
+    found = load_settings(config(FULL), {"port": 9002, "host": None, "stores": {"client": tmp_path}})
+    assert (found.port, found.host, found.stores) == (9002, "127.0.0.1", {"client": tmp_path})
+    monkeypatch.setenv("NEARMT_SERVER_KEYS", '[{"name": "x", "key": "from-the-environment"}]')
+    assert [key.name for key in load_settings(config(FULL)).keys] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", r"^at least one store is needed: nearmt serve client.store$"),
+        ("[stores]\n", r"at least one store is needed"),
+        ("prot = 5\n[stores]\na = 'a'", r"server.toml: prot is no setting; the settings there are stores, host, port"),
+        ("[stores]\na = 'a'\n[limits]\nmax_text = 5", r"limits.max_text is no setting; .* max_body_bytes"),
+        ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='12345678'\nrol='edit'", r"keys.0.rol is no setting; .* name"),
+        ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='12345678'\nrole='king'", r"a role is one of translate, edit"),
+        ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='short'", r"keys.0.key: .*at least 8"),
+        ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='sha256:12'", r"64 hexadecimal digits"),
+        ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='12345678'\nstores=['b']", r"the store b, which the server does"),
+        ("port = 'x'\n[stores]\na = 'a'", r"^port: input should be a valid integer"),
+        ("port = 99999\n[stores]\na = 'a'", r"^port: "),
+        ("[stores]\n'../a' = 'a'", r"'../a' is no name for a store"),
+        ("[stores]\na = 'a'\n[limits]\nrate = 'often'", r"a rate is written as"),
+        ("host = '0.0.0.0'\n[stores]\na = 'a'", r"0.0.0.0 can be reached from other machines: name at least one key"),
+        ("host = '0.0.0.0'\nallow_open_network = true\nallow_edits_without_key = true\n[stores]\na = 'a'",
+         r"allow_edits_without_key goes only with an address of this machine"),
+        ("port = ", r"server.toml is not valid TOML"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_in_one_sentence(config, content, sentence):
+    with pytest.raises(SettingError, match=sentence) as caught:
+        load_settings(config(content))
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_and_broken_variables_are_refused(monkeypatch, tmp_path):
+    flags = {"stores": {"a": tmp_path}}
+    monkeypatch.setenv("NEARMT_SERVER_PROT", "1")
+    with pytest.raises(SettingError, match="NEARMT_SERVER_PROT is no setting"):
+        load_settings(None, flags)
+    monkeypatch.delenv("NEARMT_SERVER_PROT")
+    monkeypatch.setenv("NEARMT_SERVER_LIMITS__MAX_TEXT", "1")
+    with pytest.raises(SettingError, match=r"limits.max_text is no setting"):
+        load_settings(None, flags)
+    monkeypatch.delenv("NEARMT_SERVER_LIMITS__MAX_TEXT")
+    monkeypatch.setenv("NEARMT_SERVER_KEYS", "[{")
+    with pytest.raises(SettingError, match="not valid JSON"):
+        load_settings(None, flags)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(SettingError, match=r"none.toml cannot be read: no such file"):
+        load_settings(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)]
+)
+def test_which_addresses_are_this_machine(host, is_local, tmp_path):
+    found = load_settings(None, {"stores": {"a": tmp_path}, "host": host, "allow_open_network": True})
+    assert found.is_local is is_local
+
+
+def test_every_setting_is_in_the_docs():
+    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
+    for name, field in ServerSettings.model_fields.items():
+        inner = field.annotation
+        names = [f"{name}.{key}" for key in inner.model_fields] if is_section(inner) else [name]
+        for setting in names:
+            assert f"`{setting}`" in page or f"[{setting}]" in page, setting
+    for name in ApiKey.model_fields:
+        assert f"    {name} = " in page, name
+
+
+def is_section(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
