@@ -50,7 +50,7 @@ def test_a_profile_says_how_many_are_drawn_and_whether_they_are_the_same(tmp_pat
 
 
 def test_no_test_says_by_itself_how_many_examples_it_draws():
-    found = [path.name for path in HERE.glob("*.py") if "max_examples" + "=" in path.read_text(encoding="utf-8")]
+    found = [path.name for path in HERE.rglob("*.py") if "max_examples" + "=" in path.read_text(encoding="utf-8")]
     assert found == ["properties.py"]
 
 
