@@ -23,7 +23,7 @@ import faiss
 import torch
 import toy
 
-from nearmt import editing
+from nearmt.building import editing
 from nearmt.models import Seq2Seq
 from nearmt.store import build
 from torture_children import Fate, run_child

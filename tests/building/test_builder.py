@@ -9,7 +9,7 @@ import pytest
 import toy
 
 from children import started
-from nearmt import ingestor
+from nearmt.building import ingest
 from nearmt.building.builder import Builder, BuildSettings
 from nearmt.building.extract import batches_by_length
 from nearmt.corpus import SentencePair
@@ -74,13 +74,13 @@ def test_entries_are_the_models_own_states_and_tokens(memory, toy_model, tmp_pat
 
 def build_slowly(memory: Path, model: Path, out: Path, *, resume: bool) -> None:
     """For a child: a build that leaves time to kill it between two commits."""
-    decode = ingestor.decode_segment
+    decode = ingest.decode_segment
 
     def slower(*arguments, **options):
         time.sleep(0.3)
         return decode(*arguments, **options)
 
-    ingestor.decode_segment = slower
+    ingest.decode_segment = slower
     build(memory, model=model, out=out, train=False, resume=resume, settings=BuildSettings(segment_entries=150))
 
 

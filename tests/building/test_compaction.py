@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nearmt import builder, housekeeping
+from nearmt.building import compaction, publish
 from nearmt.building.ingest import Ingestor
 from nearmt.building.stats import describe
 from nearmt.datastore import Manifest, Snapshot, partial_folder, verify
@@ -104,9 +104,9 @@ def test_files_that_vanish_while_they_are_counted_are_passed_over(store, monkeyp
         yield str(folder), [], [".manifest.json.new"]
 
     os_walk = os.walk
-    whole = housekeeping._bytes_of(store.folder)
+    whole = compaction._bytes_of(store.folder)
     monkeypatch.setattr(os, "walk", walk)
-    assert housekeeping._bytes_of(store.folder) == whole
+    assert compaction._bytes_of(store.folder) == whole
 
 
 @pytest.mark.parametrize("moment", ["before", "after", "cannot swap"])
@@ -115,7 +115,7 @@ def test_a_store_that_is_being_replaced_is_there_at_every_moment(store, toy_mode
     store.add([("die neue zelle .", "the new cell .")])
     replace(store.manifest, created_at="2020-01-01T00:00:00Z").save(out)
     old = content_of(store.snapshot())
-    exchange = builder.exchange
+    exchange = publish.exchange
 
     def cut_off(one, other):
         if moment == "after":
@@ -126,7 +126,7 @@ def test_a_store_that_is_being_replaced_is_there_at_every_moment(store, toy_mode
         return build(memory, model=toy_model, out=out, settings=BUILD, adaptation=ADAPTATION, force=True, resume=resume)
 
     with monkeypatch.context() as patch:
-        patch.setattr(builder, "exchange", (lambda one, other: False) if moment == "cannot swap" else cut_off)
+        patch.setattr(publish, "exchange", (lambda one, other: False) if moment == "cannot swap" else cut_off)
         if moment == "cannot swap":
             build_anew()
         else:

@@ -8,18 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_index import clustered, make_store
 
 from conftest import QUICK
-from nearmt import housekeeping
+from nearmt.building import compaction
 from nearmt.building.editing import Editor, Removed
 from nearmt.corpus import SentencePair
 from nearmt.datastore import (
     Filter,
     Manifest,
-    SegmentData,
     Snapshot,
-    append_segment,
     compaction_lock,
     verify,
     write_lock,
@@ -32,6 +29,7 @@ from nearmt.retrieval.reader import Reader
 from nearmt.retrieval.search import Retriever
 from nearmt.store import Store, build
 from nearmt.translator import Translator
+from synthetic_stores import clustered, extended, make_store
 
 NEW = SentencePair("die neue tabelle zeigt die zelle .", "the added sheet is here .", "n1", "client-x")
 
@@ -202,22 +200,6 @@ def indexed_store(folder: Path, count: int, factory: str) -> Snapshot:
     return Snapshot(folder, manifest)
 
 
-def extended(folder: Path, keys: np.ndarray, removed: list[int]) -> Snapshot:
-    manifest = Manifest.load(folder)
-    first = manifest.num_sentences
-    data = SegmentData(
-        [SentencePair(f"late {first + i}", "x") for i in range(len(keys))],
-        np.ones(len(keys), np.int64),
-        keys.astype(np.float16),
-        np.zeros(len(keys), np.int32),
-        np.ones(len(keys), np.float16),
-        np.zeros(len(keys), np.uint16),
-        removed_units=removed,
-    )
-    append_segment(folder, manifest, data).changed().save(folder)
-    return Snapshot.open(folder)
-
-
 @pytest.mark.parametrize("factory", ["Flat", "IVF16,Flat", "PCA16,IVF16,PQ16x4fs"])
 @pytest.mark.parametrize("removed_share", [0.1, 0.9])
 def test_k_live_neighbours_come_back_whatever_was_removed(tmp_path, factory, removed_share):
@@ -299,8 +281,8 @@ def test_what_is_committed_during_a_compaction_is_kept(store_copy, toy_model, mo
         other.remove(source=store.snapshot().text(5).source)
         return made(*arguments)
 
-    made = housekeeping.index_snapshot
-    monkeypatch.setattr(housekeeping, "index_snapshot", meanwhile)
+    made = compaction.index_snapshot
+    monkeypatch.setattr(compaction, "index_snapshot", meanwhile)
     gone = store.snapshot().text(5).source
     store.compact()
     assert verify(store_copy).is_sound

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from damage import check_states, content_names, flip, harm, pair, path_of
-from nearmt import repairing
+from nearmt.building import repair as repair_module
 from nearmt.building.repair import Repaired
 from nearmt.building.repair import repair_with as repair
 from nearmt.cli.app import app
@@ -36,7 +36,7 @@ def no_model(monkeypatch) -> None:
     def fail(*args, **options):
         raise ModelError("the store's model is gone")
 
-    monkeypatch.setattr(repairing, "load_model", fail)
+    monkeypatch.setattr(repair_module, "load_model", fail)
 
 
 def nearmt(*arguments: object) -> tuple[int, str, str]:

@@ -15,7 +15,6 @@ from nearmt.datastore import (
     BuildProgress,
     Languages,
     Manifest,
-    SegmentData,
     Snapshot,
     TextLookup,
     append_segment,
@@ -24,22 +23,7 @@ from nearmt.datastore import (
     write_lock,
 )
 from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
-
-WIDTH = 4
-
-
-def segment(texts: list[tuple[str, str]], seed: int) -> SegmentData:
-    rng = np.random.default_rng(seed)
-    counts = rng.integers(1, 5, len(texts))
-    total = int(counts.sum())
-    return SegmentData(
-        [SentencePair(s, t, unit_id=f"{s}-id", origin="file") for s, t in texts],
-        counts,
-        rng.standard_normal((total, WIDTH)).astype(np.float16),
-        rng.integers(0, 99, total).astype(np.int32),
-        rng.random(total).astype(np.float16),
-        np.arange(total).astype(np.uint16),
-    )
+from synthetic_stores import WIDTH, appended, segment
 
 
 def new_store(folder: Path) -> Manifest:
@@ -49,12 +33,6 @@ def new_store(folder: Path) -> Manifest:
     )
     manifest.save(folder)
     return manifest
-
-
-def appended(folder: Path, manifest: Manifest, data: SegmentData) -> Manifest:
-    changed = append_segment(folder, manifest, data).changed()
-    changed.save(folder)
-    return changed
 
 
 @pytest.fixture
@@ -213,7 +191,7 @@ def test_a_full_disk_is_one_sentence_and_the_store_stays(folder):
     script = """
 import resource, signal, sys
 from pathlib import Path
-from test_store import appended, segment
+from synthetic_stores import appended, segment
 from nearmt.errors import StoreError
 from nearmt.datastore import Manifest
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -1,7 +1,5 @@
 """Search: exact means exact, compressed means measured, and what must not be found is not."""
 
-from pathlib import Path
-
 import faiss
 import numpy as np
 import pytest
@@ -18,37 +16,7 @@ from nearmt.retrieval.index.faiss_index import load_faiss_index, save_index
 from nearmt.retrieval.recall import held_out_states, measure_recall
 from nearmt.retrieval.search import Retriever
 from properties import examples
-
-
-def make_store(folder: Path, keys: np.ndarray, per_sentence: int = 1, sources: list[str] | None = None) -> Snapshot:
-    folder.mkdir(exist_ok=True)
-    manifest = Manifest(model={}, languages=Languages("de", "en"), width=keys.shape[1])
-    count = len(keys) // per_sentence
-    names = sources or [f"source {i}" for i in range(count)]
-    data = SegmentData(
-        [SentencePair(names[i], f"target {i}") for i in range(count)],
-        np.full(count, per_sentence),
-        keys.astype(np.float16),
-        (np.arange(len(keys)) % 50).astype(np.int32),
-        np.ones(len(keys), np.float16),
-        np.zeros(len(keys), np.uint16),
-    )
-    manifest = append_segment(folder, manifest, data).changed()
-    manifest.save(folder)
-    return Snapshot.open(folder)
-
-
-def clustered(count: int, width: int, seed: int = 1) -> np.ndarray:
-    """Keys in clumps, as decoder states are."""
-    rng = np.random.default_rng(seed)
-    centers = rng.standard_normal((max(1, count // 40), width)) * 3
-    return centers[rng.integers(0, len(centers), count)] + rng.standard_normal((count, width))
-
-
-def brute_force(snapshot: Snapshot, queries: np.ndarray, k: int) -> np.ndarray:
-    keys = snapshot.keys.astype(np.float64)
-    distances = ((queries[:, None, :] - keys[None]) ** 2).sum(2)
-    return np.sort(distances, axis=1)[:, :k]
+from synthetic_stores import brute_force, clustered, make_store
 
 
 @examples(25)

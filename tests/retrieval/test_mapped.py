@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_index import clustered, make_store
 
-from nearmt import housekeeping
+from nearmt.building import compaction
 from nearmt.cli.options import bytes_of
 from nearmt.corpus import SentencePair
 from nearmt.datastore import SegmentData, Snapshot, append_segment, verify
@@ -18,6 +17,7 @@ from nearmt.retrieval.index.parts import PartedIndex, bytes_in_memory
 from nearmt.retrieval.indexing import IndexSettings, index_snapshot
 from nearmt.retrieval.recall import held_out_states, measure_recall
 from nearmt.retrieval.search import Retriever
+from synthetic_stores import clustered, make_store
 
 ENTRIES = 40_000
 SMALL = IndexSettings(num_probes=16, max_k=8, memory=600_000)  # bytes: far less than 40,000 entries take
@@ -82,7 +82,7 @@ def test_new_entries_are_found_and_compaction_takes_them_in(tmp_path):
     expected = torch.arange(ENTRIES, ENTRIES + 6000, 50)
     assert (after.search(queries, 4).entry_ids[:, 0] == expected).all()
     assert (before.search(queries, 4).entry_ids < ENTRIES).all(), "an older reader sees what it saw"
-    housekeeping.compact(snapshot.folder)
+    compaction.compact(snapshot.folder)
     compacted = Snapshot.open(snapshot.folder)
     assert compacted.manifest.index["num_entries"] == ENTRIES + 6000
     assert "mapped_bytes" in compacted.manifest.index

@@ -21,14 +21,12 @@ import torch
 pytest.importorskip("pymilvus", reason="nearmt[milvus] is not installed")
 pytest.importorskip("milvus_lite", reason="nearmt[milvus] is not installed")
 
-from test_index import brute_force, clustered, make_store
-
 from milvus_servers import VENV, LiteServer, RealServer
-from nearmt import indexing
 from nearmt.corpus import SentencePair
 from nearmt.datastore import Filter, Manifest, Snapshot
 from nearmt.errors import IndexUnavailableError, MissingExtraError, SettingError
 from nearmt.experiments.bench.indexes import as_table, compare_indexes
+from nearmt.retrieval import indexing
 from nearmt.retrieval.index import load_index
 from nearmt.retrieval.index.milvus import Connection, MilvusChoice, MilvusIndex, checked_uri, collection, search
 from nearmt.retrieval.index.milvus.tags import SEVERAL, origin_tags
@@ -38,6 +36,7 @@ from nearmt.retrieval.search import Retriever
 from nearmt.store import Store, build
 from nearmt.translator import Translator
 from serving import running, settings_for
+from synthetic_stores import brute_force, clustered, make_store
 
 WIDTH = 16
 REAL = pytest.param("real", marks=pytest.mark.part("milvus"))
@@ -198,7 +197,7 @@ def with_units(snapshot: Snapshot, units: np.ndarray) -> Snapshot:
 
 @pytest.mark.parametrize("removed_share", [0.1, 0.9])
 def test_what_was_removed_is_not_found_and_k_others_are(tmp_path, lite, monkeypatch, removed_share):
-    from test_living_memory import extended
+    from synthetic_stores import extended
 
     monkeypatch.setattr(search, "_COMPARED", 10)
     indexed(make_store(tmp_path / "s", clustered(400, 32)), lite, "milvus:FLAT")

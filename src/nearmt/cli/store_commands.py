@@ -98,9 +98,10 @@ def build(
     quiet: Quiet = False,
 ) -> None:
     """Build a store from a translation memory and train it."""
-    from nearmt import memory
     from nearmt.building.builder import BuildSettings
     from nearmt.models import Seq2Seq
+    from nearmt.store import build as build_store
+    from nearmt.store import check_place
     from nearmt.training.adapt import AdaptationSettings
 
     set_threads(threads)
@@ -108,7 +109,7 @@ def build(
         key_type=keys, index=index, uri=uri, num_probes=probes, reranked=rerank, max_k=max_k,
         memory=bytes_of("--memory", memory_limit), keep_identical=keep_identical,
     )  # fmt: skip
-    memory.check_place(out, resume=resume, force=force)
+    check_place(out, resume=resume, force=force)
     engine, cluster = ray_options(engine, workers=workers, address=address, gpus=gpus, threads=threads, offline=offline)
     loaded = Seq2Seq.load(
         model, revision=revision, source_lang=source, target_lang=target, source_prefix=source_prefix, offline=offline,
@@ -117,7 +118,7 @@ def build(
     try:
         # Ray prints what befalls its workers, and standard output is for what was asked.
         with reporting(quiet) as progress, contextlib.redirect_stdout(sys.stderr):
-            store = memory.build(
+            store = build_store(
                 inputs, model=loaded, out=out, dev=dev or None, train=not no_train, settings=settings,
                 adaptation=AdaptationSettings(max_k=max_k), format=format, resume=resume, force=force,
                 cluster=cluster, progress=progress,

@@ -41,7 +41,7 @@ class PaperConfig:
     sections: tuple[str, ...] = SECTIONS
     k: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     seeds: tuple[int, ...] = (1, 2, 3)
-    variants: tuple[str, ...] = VARIANTS
+    relatives: tuple[str, ...] = VARIANTS
     paper_protocol: bool = False  # what the paper did: trained and selected on all of dev, raw features, fixed T
     test_sentences: int | None = None  # only the first so many of each test set
     judged_sentences: int = 200  # held-out sentences that are decoded to choose among settings

@@ -137,7 +137,7 @@ class Relatives:
             cells["base", domain.name] = partial(base, lab, domain)
             for seed in lab.config.seeds:
                 cells["adaptive", domain.name, seed] = partial(adaptive, lab, domain, lab.config.max_k, seed)
-                for name in lab.config.variants:
+                for name in lab.config.relatives:
                     cells[name, domain.name, seed] = partial(variant, lab, domain, name, seed)
         return cells
 
@@ -146,14 +146,14 @@ class Relatives:
         for domain in lab.domains.values():
             own = results["adaptive", domain.name, lab.config.seeds[0]]
             cells = [domain.name, f"{results['base', domain.name].bleu:.2f}"]
-            for name in ("adaptive", *lab.config.variants):
+            for name in ("adaptive", *lab.config.relatives):
                 found = [results[name, domain.name, seed] for seed in lab.config.seeds]
                 cells.append(spread([result.bleu for result in found]))
                 if name != "adaptive":
                     cells.append(p_text(lab.p_value(domain.test, found[0], own)))
             rows.append(tuple(cells))
         headings = ["domain", "base", "adaptive"]
-        for name in lab.config.variants:
+        for name in lab.config.relatives:
             headings += [name, f"p, {name} vs adaptive"]
         return Section(
             self.name,
