@@ -40,13 +40,13 @@ class Translation:
 
 
 class Translator:
-    """Translates with one store, or several of one model, and sees what is added to them or taken away.
+    """Translates with one store, or with several stores of one model, and follows changes made to them.
 
-    Meta-k, temperature and the like are the first store's. `method` is a name or a method made elsewhere: "auto" (the
-    network that made the held-out sentences likeliest), "adaptive", "robust", "kernel", "vanilla", "uniform" or "base";
-    k, temperature and share default to what the store learned. The model is found by the name in the store
-    unless one is given, and run by the engine that the store was trained with, or built with if it is not trained,
-    unless one is given.
+    `method` is the name of a method, a `MethodRequest`, or a method object. The names are "auto" (the trained network
+    with the lowest held-out loss), "adaptive", "robust", "kernel", "vanilla", "uniform" and "base". With several
+    stores, the trained networks and the default `k`, `temperature` and `knn_share` come from the first. Unless `model`
+    is given, the model is loaded by the name in the store. Unless `engine` is given, it runs on the engine that the
+    store was trained with, or built with if it is untrained.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Translator:
         store: "str | Path | Reader | Sequence[str | Path | Reader]",
         *,
         model: Seq2Seq | str | Path | None = None,
-        method: str | Method = AUTO,
+        method: str | MethodRequest | Method = AUTO,
         k: int | None = None,
         temperature: float | None = None,
         knn_share: float | None = None,
@@ -80,10 +80,12 @@ class Translator:
             check_values(reader.snapshot, model)
         self.decoding = decoding or DecodingSettings()
         self.filter = filter or Filter()
-        self._request = MethodRequest(method, k, temperature, knn_share) if isinstance(method, str) else None
-        if self._request is None and (k, temperature, knn_share) != (None, None, None):
-            raise SettingError("k, temperature and share belong to a method asked for by name")
-        self.method: Method | None = None if isinstance(method, str) else method
+        if isinstance(method, str):
+            method = MethodRequest(method, k, temperature, knn_share)
+        elif (k, temperature, knn_share) != (None, None, None):
+            raise SettingError("`k`, `temperature` and `knn_share` go with the name of a method")
+        self._request = method if isinstance(method, MethodRequest) else None
+        self.method: Method | None = None if isinstance(method, MethodRequest) else method
         self._lock = threading.Lock()
         self._seen: list[Retriever] = []
         self._learned: dict[str, Any] | None = None
