@@ -200,7 +200,7 @@ def test_an_untrained_store_translates_only_with_an_explicit_method(toy_model, c
 def test_meta_k_belongs_to_the_distances_it_saw(store_copy, toy_model, saw):
     manifest = Manifest.load(store_copy)
     learned = manifest.adaptation
-    manifest.changed(adaptation={**learned, "retrieval": {**learned["retrieval"], **saw}}).save(store_copy)
+    manifest.changed(adaptation=replace(learned, retrieval=replace(learned.retrieval, **saw))).save(store_copy)
     with pytest.raises(StoreMismatchError, match="nearmt train"):
         Translator(store_copy, model=toy_model)
 
@@ -208,8 +208,8 @@ def test_meta_k_belongs_to_the_distances_it_saw(store_copy, toy_model, saw):
 def test_meta_k_goes_with_any_index_whose_candidates_are_measured_on_the_same_keys(store_copy, toy_model):
     manifest = Manifest.load(store_copy)
     learned = manifest.adaptation
-    saw = {**learned["retrieval"], "index": "IVF8,PQ8", "reranked": 64}
-    manifest.changed(adaptation={**learned, "retrieval": saw}).save(store_copy)
+    saw = replace(learned.retrieval, index="IVF8,PQ8", reranked=64)
+    manifest.changed(adaptation=replace(learned, retrieval=saw)).save(store_copy)
     assert Translator(store_copy, model=toy_model).method.name == "adaptive"
 
 
@@ -282,7 +282,7 @@ def test_a_store_that_was_built_anew_meanwhile_is_not_given_the_network(store_co
     manifest = snapshot.manifest
     manifest.changed(created_at="2001-01-01T00:00:00Z").save(store_copy)
     with pytest.raises(StoreError, match="while it was being trained"):
-        commit_adaptation(snapshot, {"adaptive": MetaK(4, 1.0)}, {})
+        commit_adaptation(snapshot, {"adaptive": MetaK(4, 1.0)}, manifest.adaptation)
 
 
 def test_a_reader_still_finds_the_network_of_its_manifest_after_a_training(store_copy, toy_model, client):

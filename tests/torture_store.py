@@ -70,7 +70,7 @@ def damage(folder: Path, chooser: random.Random) -> str:
     if name == "manifest.json":
         path = folder / name
     elif name == "index":
-        path = folder / next(iter((manifest.index or {})["files"]))
+        path = folder / next(iter(manifest.index_files))
     sizes = {column.name: column.size_at(manifest.extent.counts) for column in columns_of(manifest)}
     size = {**sizes, "segments.jsonl": manifest.extent.log_bytes}.get(name, path.stat().st_size)
     content = bytearray(path.read_bytes())
@@ -135,7 +135,7 @@ def settle(folder: Path) -> None:
     Store(folder).remove(unit_id="there is none")
     manifest = Manifest.load(folder)
     expected = {"manifest.json", "manifest.copy.json", "lock", "compaction-lock", manifest.data_folder}
-    expected |= set((manifest.index or {})["files"]) | set((manifest.adaptation or {}).get("files", {}))
+    expected |= {*manifest.index_files, *manifest.network_files}
     expected |= {Path(kept.folder).name for kept in set_aside_before(folder, manifest)}
     left = {path.name for path in folder.iterdir()} - expected
     networks = {name for name in left if name.endswith(".safetensors") and not name.startswith(".")}
@@ -167,11 +167,11 @@ def is_same_store(one: Path, other: Path) -> str | None:
         parts = [(at / first.data_folder / column.name).read_bytes()[:size] for at in (one, other)]
         if parts[0] != parts[1]:
             return column.name
-    learned, expected = (dict(m.adaptation or {}) for m in (first, second))
+    learned, expected = (m.adaptation.as_dict() if m.adaptation else {} for m in (first, second))
     for name in ("networks", "vanilla", "held_out", "memory"):
         if learned.get(name) != expected.get(name):
             return f"{name}: {learned.get(name)} and not {expected.get(name)}"
-    for name in (*first.index["files"], *learned["files"]) if first.index else ():
+    for name in (*first.index_files, *first.network_files) if first.index else ():
         if (one / name).read_bytes() != (other / name).read_bytes():
             return name
     return None

@@ -21,6 +21,7 @@ from nearmt.datastore import (
     Manifest,
     Report,
     Snapshot,
+    TrainingRecord,
     build_lock,
     is_begun,
     open_finished,
@@ -82,7 +83,7 @@ class Store:
         )
         check_model(snapshot.manifest, loaded, self.folder)
         pairs = load_pairs(dev, snapshot.manifest.languages, format) if dev is not None else None
-        return _train(snapshot, loaded, pairs, settings or AdaptationSettings(), progress)
+        return _train(snapshot, loaded, pairs, settings or AdaptationSettings(), progress).as_dict()
 
     def add(
         self,
@@ -134,7 +135,7 @@ class Store:
     def index(self, settings: IndexSettings | None = None, progress: Progress = silent) -> dict[str, Any]:
         """Index the memory anew, in another way or at another place; without settings as it was. Gives what it is."""
         manifest = self.snapshot().manifest
-        return dict(reindex(self.folder, settings or IndexSettings.of(manifest), progress).index or {})
+        return reindex(self.folder, settings or IndexSettings.of(manifest), progress).as_dict()
 
     def export_tmx(self, path: str | Path, *, overwrite: bool = False) -> int:
         """Write the memory as TMX, one unit for each place that a pair comes from; gives their number.
@@ -182,15 +183,15 @@ def _train(
     dev: LoadedPairs | None,
     settings: AdaptationSettings,
     progress: Progress,
-) -> dict[str, Any]:
+) -> TrainingRecord:
     if dev is None:
         dev_set = dev_from_memory(model, snapshot, settings.seed)
     else:
         dev_set = dev_from_pairs(model, snapshot, dev.pairs, dev.origin)
-    networks, described = Adapter(model, Retriever(snapshot), settings, progress).adapt(dev_set)
-    described["trained_on"]["dropped"] = dev.dropped if dev is not None else {}
-    commit_adaptation(snapshot, networks, described)
-    return described
+    networks, record = Adapter(model, Retriever(snapshot), settings, progress).adapt(dev_set)
+    if dev is not None:
+        record = replace(record, trained_on=replace(record.trained_on, dropped=dev.dropped))
+    return commit_adaptation(snapshot, networks, record)
 
 
 def build(

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from nearmt.building.compatibility import check_model, check_values, load_model
 from nearmt.corpus import normalise_space
-from nearmt.datastore import Filter, Snapshot, open_finished
+from nearmt.datastore import Filter, Snapshot, TrainingRecord, open_finished
 from nearmt.decoding.beam import Hypothesis
 from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.decoding.evidence import TokenEvidence, explain_tokens
@@ -88,7 +87,7 @@ class Translator:
         self.method: Method | None = None if isinstance(method, MethodRequest) else method
         self._lock = threading.Lock()
         self._seen: list[Retriever] = []
-        self._learned: dict[str, Any] | None = None
+        self._learned: TrainingRecord | None = None
         self._assemble()
 
     def __repr__(self) -> str:

@@ -68,7 +68,7 @@ def test_an_index_that_needs_more_entries_than_are_left_is_chosen_by_size(toy_mo
     made.remove(origin="built")
     done = made.compact()
     assert (done.sentences, done.entries) == (0, 0)
-    assert made.manifest.index["factory"] == "Flat"
+    assert made.manifest.index.factory == "Flat"
     made.add([("die neue zelle .", "the new cell .")], model=toy_model)
     assert made.compact().sentences == 1
     assert made.verify().is_sound

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -194,7 +195,7 @@ def test_stores_of_different_models_do_not_go_together(store_copy, toy_model, tm
 
 def indexed_store(folder: Path, count: int, factory: str) -> Snapshot:
     snapshot = make_store(folder, clustered(count, 32))
-    description = {**save_index(build_index(snapshot, factory, 16), folder / "index-1.faiss"), "reranked": 64}
+    description = replace(save_index(build_index(snapshot, factory, 16), folder / "index-1.faiss"), reranked=64)
     manifest = snapshot.manifest.changed(index=description)
     manifest.save(folder)
     return Snapshot(folder, manifest)

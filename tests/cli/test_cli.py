@@ -353,4 +353,4 @@ def test_a_build_keeps_to_the_memory_it_is_given(nearmt, client, tmp_path):
     assert "such as 500M or 4G" in err
     code, out, err = nearmt("index", tmp_path / "small.store", "--memory", "1M", "--json", "--quiet")
     assert code == 0, err
-    assert Store(tmp_path / "small.store").manifest.index["memory"] == 1 << 20
+    assert Store(tmp_path / "small.store").manifest.index.memory == 1 << 20

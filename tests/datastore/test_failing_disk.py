@@ -43,7 +43,7 @@ def fresh(made, tmp_path) -> Path:
 
 
 def learned_by(folder: Path) -> str:
-    return (Manifest.load(folder).adaptation or {})["trained_at"]
+    return Manifest.load(folder).adaptation.trained_at
 
 
 def check_unharmed(folder: Path, before, after) -> None:

@@ -64,9 +64,9 @@ def test_the_golden_store_holds_what_a_store_can_hold():
     manifest = Manifest.load(GOLDEN / "store")
     counts = manifest.extent.counts
     assert manifest.generation > 1
-    assert manifest.index["files"]
-    assert manifest.adaptation["networks"]["adaptive"]
-    assert counts.entries > manifest.index["num_entries"]  # additions that the index does not know
+    assert manifest.index.files
+    assert manifest.adaptation.networks["adaptive"]
+    assert counts.entries > manifest.index.num_entries  # additions that the index does not know
     assert counts.removals >= 3
     assert counts.units > counts.sentences
     assert manifest.model["name"] == golden.NAME

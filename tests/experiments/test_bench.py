@@ -60,11 +60,11 @@ def test_a_changed_memory_is_timed_beside_the_same_one_compacted(measured):
     out, content = measured
     assert {name for times in content["tables"]["living"].values() for name in times} == {"as it stands", "compacted"}
     changed, compacted = (Snapshot.open(out / f"living-64-40000-float16{end}.store") for end in ("", "-compacted"))
-    indexed = changed.manifest.index["num_entries"]
+    indexed = changed.manifest.index.num_entries
     assert (len(changed), indexed) == (40_000, 36_000)
     assert changed.live_sentences.mean() == pytest.approx(0.9, abs=0.01)
     assert [pair.source for pair in changed.texts()] == [pair.source for pair in compacted.texts()]
-    assert len(compacted) == compacted.manifest.index["num_entries"] == changed.entry_mask(changed.live_sentences).sum()
+    assert len(compacted) == compacted.manifest.index.num_entries == changed.entry_mask(changed.live_sentences).sum()
     assert "×" in next(rows for heading, table in tables(content) if "removed" in heading for rows in table.rows)[-1]
 
 

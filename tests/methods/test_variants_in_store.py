@@ -10,12 +10,13 @@ import nearmt.retrieval.neighbors
 import nearmt.training.adapt
 from conftest import QUICK
 from nearmt.datastore import Manifest
+from nearmt.datastore.snapshot import entries_of
 from nearmt.decoding.evidence import explain_tokens
 from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.evaluation.evaluate import evaluate
 from nearmt.evaluation.scores import bleu
 from nearmt.methods.registry import METHODS, MethodRequest, make_method
-from nearmt.methods.retrieved import Retrieved
+from nearmt.methods.retrieved import Retrieved, top_probabilities
 from nearmt.methods.variants import VARIANTS
 from nearmt.retrieval.search import Retriever
 from nearmt.store import Store
@@ -78,7 +79,7 @@ def test_without_a_name_it_is_the_network_that_made_held_out_sentences_likeliest
     shutil.copytree(trained, tmp_path / "copy.store")
     for name in losses:
         manifest = Manifest.load(tmp_path / "copy.store")
-        manifest.changed(adaptation={**manifest.adaptation, "method": name}).save(tmp_path / "copy.store")
+        manifest.changed(adaptation=replace(manifest.adaptation, method=name)).save(tmp_path / "copy.store")
         assert Translator(tmp_path / "copy.store", model=toy_model).method.name == name
     assert AdaptationSettings().methods == ("adaptive", "robust")
     paper = Store(tmp_path / "copy.store").train(client.dev, model=toy_model, settings=replace(ALL, paper=True))
@@ -95,32 +96,23 @@ def test_all_methods_stand_in_one_table(trained, toy_model, client):
 
 
 def test_a_method_that_was_not_trained_is_named_with_the_command(client, toy_model, trained, tmp_path):
-    with pytest.raises(SettingError, match=r"no trained kernel network: run nearmt train .* --methods adaptive,kernel"):
+    with pytest.raises(SettingError, match=r"no trained kernel network: .* with `methods` adaptive,kernel"):
         Translator(client.store, model=toy_model, method="kernel")
     with pytest.raises(SettingError, match=r"no trained robust network: run nearmt train \S+$"):
         Translator(client.store, model=toy_model, method="robust")
-    with pytest.raises(SettingError, match="kernel does not take --k"):
+    with pytest.raises(SettingError, match="kernel does not take `k`"):
         Translator(trained, model=toy_model, method="kernel", k=4)
     with pytest.raises(SettingError, match="vanilla cannot be trained: choose from adaptive, kernel, robust"):
         replace(QUICK, methods=("adaptive", "vanilla"))
-
-
-def test_stores_of_before_open_as_they_did(store_copy, toy_model):
-    manifest = Manifest.load(store_copy)
-    learned = {name: value for name, value in manifest.adaptation.items() if name not in ("networks", "relatives")}
-    manifest.changed(adaptation=learned).save(store_copy)
-    assert Translator(store_copy, model=toy_model).method.name == "adaptive"
-    with pytest.raises(SettingError, match="no trained robust network"):
-        Translator(store_copy, model=toy_model, method="robust")
 
 
 def test_a_relative_belongs_to_the_distances_it_saw(trained, toy_model, tmp_path):
     shutil.copytree(trained, tmp_path / "copy.store")
     manifest = Manifest.load(tmp_path / "copy.store")
     learned = manifest.adaptation
-    saw = {**learned["retrieval"], "keys": "float32"}
-    manifest.changed(adaptation={**learned, "retrieval": saw}).save(tmp_path / "copy.store")
-    with pytest.raises(StoreMismatchError, match=r"robust was trained with .* --methods adaptive,kernel,robust"):
+    saw = replace(learned.retrieval, keys="float32")
+    manifest.changed(adaptation=replace(learned, retrieval=saw)).save(tmp_path / "copy.store")
+    with pytest.raises(StoreMismatchError, match=r"robust was trained with .* with `methods` adaptive,kernel,robust"):
         Translator(tmp_path / "copy.store", model=toy_model, method="robust")
 
 
@@ -128,14 +120,14 @@ def test_damage_is_found_and_old_networks_go_with_the_second_training(trained, t
     folder = tmp_path / "copy.store"
     shutil.copytree(trained, folder)
     before = Store(folder).snapshot()
-    old = folder / before.manifest.adaptation["networks"]["robust"]
+    old = folder / before.manifest.adaptation.networks["robust"]
     Store(folder).train(client.dev, model=toy_model, settings=QUICK)
     assert make_method(MethodRequest("robust"), before, Retriever(before), "torch") is not None, (
         "a reader still finds it"
     )
     Store(folder).train(client.dev, model=toy_model, settings=replace(QUICK, methods=("robust",)))
     assert not old.exists()
-    now = Manifest.load(folder).adaptation["networks"]
+    now = Manifest.load(folder).adaptation.networks
     assert list(now) == ["adaptive", "robust"], "adaptive is always trained"
     path = folder / now["robust"]
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
@@ -145,7 +137,7 @@ def test_damage_is_found_and_old_networks_go_with_the_second_training(trained, t
 def test_nobody_pays_for_what_he_does_not_look_at(trained, toy_model, client, monkeypatch):
     """Keys, stored probabilities and the model's highest ones are fetched for those methods that look at them."""
     seen = []
-    fetch, top = nearmt.retrieval.neighbors.entries_of, nearmt.retrieval.neighbors.top_probabilities
+    fetch, top = entries_of, top_probabilities
 
     def counting_fetch(column, entry_ids):
         seen.append("keys" if column.ndim == 2 else "stored")
@@ -156,7 +148,7 @@ def test_nobody_pays_for_what_he_does_not_look_at(trained, toy_model, client, mo
         return top(log_probs)
 
     monkeypatch.setattr("nearmt.datastore.snapshot.entries_of", counting_fetch)
-    monkeypatch.setattr(nearmt.retrieval.neighbors, "top_probabilities", counting_top)
+    monkeypatch.setattr("nearmt.methods.retrieved.top_probabilities", counting_top)
     expected = {"adaptive": set(), "vanilla": set(), "uniform": set(), "kernel": {"keys"}, "robust": {"stored", "top"}}
     for name, parts in expected.items():
         seen.clear()

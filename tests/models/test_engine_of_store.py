@@ -24,7 +24,7 @@ def fast_store(client, fast, tmp_path_factory):
 def test_the_manifest_names_the_engine(client, fast_store):
     assert Store(client.store).manifest.model["engine"] == "torch"
     assert fast_store.manifest.model["engine"] == "int8"
-    assert fast_store.manifest.adaptation["retrieval"]["engine"] == "int8"
+    assert fast_store.manifest.adaptation.retrieval.engine == "int8"
 
 
 def test_a_store_is_opened_with_its_own_engine(client, fast_store):

@@ -1,5 +1,7 @@
 """Search: exact means exact, compressed means measured, and what must not be found is not."""
 
+from dataclasses import replace
+
 import faiss
 import numpy as np
 import pytest
@@ -241,7 +243,7 @@ def test_where_lists_are_found_by_codes_every_entry_is_in_the_list_of_its_neares
     sizes = [inverted.invlists.list_size(number) for number in range(64)]
     assert np.abs(np.bincount(nearest, minlength=64) - sizes).sum() <= 0.01 * len(stored)
     described = save_index(index, snapshot.folder / "index-1.faiss")
-    again = load_faiss_index(snapshot, {**described, "num_entries": 4500})
+    again = load_faiss_index(snapshot, replace(described, num_entries=4500))
     queries = clustered(40, 16, 3).astype(np.float32)
     np.testing.assert_array_equal(index.search(queries, 5)[1], again.search(queries, 5)[1])
     exact = ((queries[:, None] - stored[None]) ** 2).sum(axis=2).argsort(axis=1)[:, :5]

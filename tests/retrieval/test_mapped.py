@@ -33,10 +33,10 @@ def mapped(tmp_path_factory) -> Snapshot:
 
 def test_a_small_memory_makes_several_parts_and_a_large_one_an_ordinary_index(mapped):
     index = mapped.manifest.index
-    assert len(index["files"]) > 2
-    assert index["factory"].endswith("SQ8")
+    assert len(index.files) > 2
+    assert index.factory.endswith("SQ8")
     assert isinstance(load_index(mapped), PartedIndex)
-    assert bytes_in_memory(index["factory"], 32, ENTRIES) > SMALL.memory
+    assert bytes_in_memory(index.factory, 32, ENTRIES) > SMALL.memory
     roomy = replace(SMALL, memory=1 << 30)
     assert not roomy.is_mapped(ENTRIES, 32)
     assert roomy.factory_for(ENTRIES, 32) == IndexSettings().factory_for(ENTRIES, 32)
@@ -84,8 +84,8 @@ def test_new_entries_are_found_and_compaction_takes_them_in(tmp_path):
     assert (before.search(queries, 4).entry_ids < ENTRIES).all(), "an older reader sees what it saw"
     compaction.compact(snapshot.folder)
     compacted = Snapshot.open(snapshot.folder)
-    assert compacted.manifest.index["num_entries"] == ENTRIES + 6000
-    assert "mapped_bytes" in compacted.manifest.index
+    assert compacted.manifest.index.num_entries == ENTRIES + 6000
+    assert compacted.manifest.index.mapped_bytes
     assert (Retriever(compacted).search(queries, 4).squared_distances[:, 0] < 1e-3).all()
     assert verify(snapshot.folder).is_sound
 
@@ -93,7 +93,7 @@ def test_new_entries_are_found_and_compaction_takes_them_in(tmp_path):
 def test_a_part_that_is_cut_short_or_gone_is_named(tmp_path):
     snapshot = make_store(tmp_path / "store", clustered(ENTRIES, 32), per_sentence=4)
     snapshot.manifest.changed(index=index_snapshot(snapshot, SMALL)).save(snapshot.folder)
-    part = snapshot.folder / list(Snapshot.open(snapshot.folder).manifest.index["files"])[1]
+    part = snapshot.folder / list(Snapshot.open(snapshot.folder).manifest.index.files)[1]
     whole = part.read_bytes()
     part.write_bytes(whole[:-10])
     with pytest.raises(StoreDamagedError, match=part.name):

@@ -123,8 +123,8 @@ def test_milvus_finds_what_exact_search_finds(tmp_path, uri, factory, calls):
         return
     exact = Retriever(snapshot).search(queries, 8)
     in_collection = indexed(snapshot, uri, factory)
-    recall = in_collection.manifest.index["recall"]
-    assert recall["mass"] > 0.95
+    recall = in_collection.manifest.index.recall
+    assert recall.mass > 0.95
     calls.clear()
     found = Retriever(in_collection).search(queries, 8)
     assert [name for name, _ in calls] == ["search"]  # one request for all rows
@@ -243,8 +243,8 @@ def test_a_living_memory_in_milvus_is_the_same_as_with_faiss(store_copy, toy_mod
     for store in stores:
         store.add([NEW, *more])
     carried = stores[0].manifest.index
-    assert carried["collection"] == before["collection"]
-    assert before["num_entries"] < carried["num_entries"] == len(stores[0].snapshot())
+    assert carried.collection == before.collection
+    assert before.num_entries < carried.num_entries == len(stores[0].snapshot())
     same()
     for store in stores:
         store.add([SentencePair(NEW.source, "the corrected sheet is here .", "n1", "client-x")])
@@ -258,17 +258,17 @@ def test_a_living_memory_in_milvus_is_the_same_as_with_faiss(store_copy, toy_mod
         store.compact()
     same()
     compacted = stores[0].manifest.index
-    assert compacted["collection"] != before["collection"]
-    assert compacted["num_entries"] == len(stores[0].snapshot())
+    assert compacted.collection != before.collection
+    assert compacted.num_entries == len(stores[0].snapshot())
     listed = Connection(lite).call("list_collections")
-    assert compacted["collection"] in listed
-    assert before["collection"] not in listed
+    assert compacted.collection in listed
+    assert before.collection not in listed
     assert stores[0].verify().is_sound
     # And back again: nothing is left in Milvus.
     stores[0].index(IndexSettings())
     same()
-    assert compacted["collection"] not in Connection(lite).call("list_collections")
-    assert stores[0].manifest.index["kind"] == "faiss"
+    assert compacted.collection not in Connection(lite).call("list_collections")
+    assert stores[0].manifest.index.kind == "faiss"
 
 
 def test_a_sentence_that_got_an_origin_is_marked_so_when_entries_are_carried(store_copy, toy_model, lite, monkeypatch):
@@ -283,9 +283,9 @@ def test_a_sentence_that_got_an_origin_is_marked_so_when_entries_are_carried(sto
     assert retriever.filtered(only).search(state, 1).entry_ids.item() == 0
     store.add([NEW])
     snapshot = store.snapshot()
-    assert snapshot.manifest.index["num_units"] == len(snapshot.units)
+    assert snapshot.manifest.index.num_units == len(snapshot.units)
     assert origin_tags(snapshot, len(snapshot.units))[0] == SEVERAL
-    name = snapshot.manifest.index["collection"]
+    name = snapshot.manifest.index.collection
     (row,) = Connection(lite).call("query", name, filter="id == 0", output_fields=["origin", "value"])
     assert (row["origin"], row["value"]) == (SEVERAL, snapshot.values[0])
     assert Retriever(snapshot).filtered(only).search(state, 1).entry_ids.item() == 0
@@ -309,16 +309,16 @@ def test_readers_of_before_a_change_are_not_disturbed(store_copy, toy_model, lit
 def test_a_copy_neither_writes_to_the_collection_nor_drops_it(store_copy, toy_model, lite, tmp_path, monkeypatch):
     monkeypatch.setattr(indexing, "_CARRIED", 1)
     store = in_milvus(Store(store_copy, model=toy_model), lite, "milvus:FLAT")
-    name = store.manifest.index["collection"]
+    name = store.manifest.index.collection
     twin = Store(Path(shutil.copytree(store_copy, tmp_path / "twin.store")), model=toy_model)
     twin.add([NEW])
     assert twin.manifest.index == store.manifest.index
     twin.compact()
-    assert twin.manifest.index["collection"] != name
+    assert twin.manifest.index.collection != name
     assert name in Connection(lite).call("list_collections")
     moved = store_copy.rename(tmp_path / "moved.store")
     Store(moved, model=toy_model).add([NEW])
-    assert Manifest.load(moved).index["num_entries"] == Manifest.load(moved).num_entries
+    assert Manifest.load(moved).index.num_entries == Manifest.load(moved).num_entries
 
 
 def test_additions_hold_though_milvus_is_away(store_copy, toy_model, monkeypatch, caplog):
@@ -346,7 +346,7 @@ def test_additions_hold_though_milvus_is_away(store_copy, toy_model, monkeypatch
 
 def test_a_collection_that_somebody_dropped_is_filled_anew_by_indexing(store_copy, toy_model, lite):
     store = in_milvus(Store(store_copy, model=toy_model), lite)
-    Connection(lite).call("drop_collection", store.manifest.index["collection"])
+    Connection(lite).call("drop_collection", store.manifest.index.collection)
     states = torch.from_numpy(store.snapshot().float_keys(slice(0, 2)))
     with pytest.raises(IndexUnavailableError, match="run nearmt index"):
         Retriever(store.snapshot()).search(states, 4)
@@ -359,12 +359,12 @@ def test_a_store_is_built_in_milvus_and_replaced_there(client, toy_model, lite, 
 
     settings = BuildSettings(index="milvus:FLAT", uri=lite)
     store = build(client.memory, model=toy_model, out=tmp_path / "a.store", train=False, settings=settings)
-    first = store.manifest.index["collection"]
+    first = store.manifest.index.collection
     assert isinstance(load_index(store.snapshot()), MilvusIndex)
     again = build(client.memory, model=toy_model, out=tmp_path / "a.store", train=False, settings=settings, force=True)
     listed = Connection(lite).call("list_collections")
     assert first not in listed
-    assert again.manifest.index["collection"] in listed
+    assert again.manifest.index.collection in listed
 
 
 def test_indexes_are_compared_side_by_side_and_leave_nothing(tmp_path, lite):

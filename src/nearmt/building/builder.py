@@ -192,10 +192,9 @@ class Builder:
         with write_lock(self.folder):
             manifest = Manifest.load(self.folder)
             settings = self.settings.indexing
-            there = manifest.index or {}
-            factory = settings.factory_for(manifest.num_entries, manifest.width)
-            asked = (factory, settings.num_probes, settings.reranked, settings.uri)
-            if asked == tuple(there.get(name) for name in ("factory", "num_probes", "reranked", "uri")):
+            there, factory = manifest.index, settings.factory_for(manifest.num_entries, manifest.width)
+            wanted = (factory, settings.num_probes, settings.reranked, settings.uri)
+            if there is not None and wanted == (there.factory, there.num_probes, there.reranked, there.uri):
                 return manifest
             index = index_snapshot(Snapshot(self.folder, manifest), settings, self.progress)
             manifest = manifest.changed(index=index, adaptation=None)

@@ -14,6 +14,7 @@ from typing import Any
 
 from nearmt.datastore import (
     Copier,
+    IndexRecord,
     Manifest,
     Snapshot,
     compaction_lock,
@@ -78,8 +79,8 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
     )
 
 
-def reindex(folder: Path, settings: IndexSettings, progress: Progress = silent) -> Manifest:
-    """Index a store anew, in another way or at another place, while it is used. What was learned stays."""
+def reindex(folder: Path, settings: IndexSettings, progress: Progress = silent) -> IndexRecord:
+    """Rebuild the index of a store with these settings while it is in use. Trained networks stay."""
     with compaction_lock(folder):
         start = Snapshot.open(folder)
         settings.check(start.manifest.width)
@@ -92,7 +93,7 @@ def reindex(folder: Path, settings: IndexSettings, progress: Progress = silent) 
             manifest.save(folder)
             sweep(folder, manifest)
             forget_collections(folder, current, manifest)
-    return manifest
+    return index
 
 
 @contextmanager
@@ -108,11 +109,11 @@ def work_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def put_in_place(folder: Path, work: Path, current: Manifest, new: Manifest, index: dict[str, Any] | None) -> Manifest:
+def put_in_place(folder: Path, work: Path, current: Manifest, new: Manifest, index: IndexRecord | None) -> Manifest:
     """Move finished files of the work folder to where a manifest can name them, and commit it."""
     names = () if new.generation == current.generation else (new.data_folder,)
     with storage_errors(folder):
-        for name in (*names, *(index or {}).get("files", {})):
+        for name in (*names, *(index.files if index is not None else ())):
             target = folder / name
             if target.is_dir():  # left behind by one that was killed before its commit
                 shutil.rmtree(target)
@@ -131,7 +132,7 @@ def sweep(folder: Path, manifest: Manifest) -> None:
     The caller holds the store's lock.
     """
     sweep_unfinished(folder, manifest)
-    named = {manifest.data_folder, *((manifest.index or {}).get("files", {}))}
+    named = {manifest.data_folder, *manifest.index_files}
     for path in (*folder.glob("data-*"), *folder.glob("index-*"), *folder.glob(f".*{UNFINISHED}")):
         if path.name not in named:
             if path.is_dir():

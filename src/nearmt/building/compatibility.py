@@ -64,12 +64,10 @@ def load_model(
         target_lang=manifest.languages.target,
         source_prefix=described["source_prefix"],
         offline=offline,
-        engine=engine or _stored_engine(manifest, device),
+        engine=engine or engine_for(manifest, device),
     )
 
 
-def _stored_engine(manifest: Manifest, device: str) -> str:
-    if device != "cpu":
-        return "torch"  # the only one there
-    described = manifest.adaptation["retrieval"] if manifest.adaptation is not None else manifest.model
-    return str(described.get("engine", "torch"))
+def engine_for(manifest: Manifest, device: str) -> str:
+    """The engine to run a store's model on: the store's own, or torch on devices other than the CPU."""
+    return manifest.engine if device == "cpu" else "torch"

@@ -18,12 +18,14 @@ from nearmt.corpus import SentencePair
 from nearmt.datastore import (
     NAME,
     Copier,
+    IndexRecord,
     Keeper,
     Lost,
     Manifest,
     Rescue,
     SegmentData,
     Snapshot,
+    TrainingRecord,
     compaction_lock,
     salvage,
     storage_errors,
@@ -31,7 +33,7 @@ from nearmt.datastore import (
     write_lock,
 )
 from nearmt.errors import ModelError, StoreMismatchError
-from nearmt.methods.registry import TRAINED, best_of, networks_of
+from nearmt.methods.registry import TRAINED
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.indexing import forget_collections, index_snapshot
@@ -152,7 +154,7 @@ class _Work:
 
     def run(self) -> Manifest:
         old = self.rescue.manifest
-        current = replace(old, adaptation=self._what_was_learned())
+        current = replace(old, adaptation=self._undamaged_training())
         new, index = current, current.index
         sweep_unfinished(self.folder, old)
         with work_folder(self.folder) as work:
@@ -161,7 +163,7 @@ class _Work:
                 copier.copy(self.rescue.readable, decode=self._decode if self.model is not None else None)
                 new = copier.manifest
                 index = self._index(Snapshot(work, new))
-            elif set((index or {}).get("files", {})) & set(self.rescue.damaged_files):
+            elif set(current.index_files) & set(self.rescue.damaged_files):
                 index = self._index(Snapshot(self.folder, current))
             keeper = Keeper(self.folder, self._to_keep())
             with storage_errors(self.folder):
@@ -200,7 +202,7 @@ class _Work:
         self.progress("decoding", self._decoded, int(self.rescue.readable.waiting_sentences.sum()))
         return replace(data, pairs=pairs, entry_counts=counts)
 
-    def _index(self, snapshot: Snapshot) -> dict[str, Any]:
+    def _index(self, snapshot: Snapshot) -> IndexRecord:
         return index_snapshot(snapshot, settings_for(snapshot, self.rescue.manifest), self.progress, self.folder)
 
     def _to_keep(self) -> list[str]:
@@ -211,10 +213,9 @@ class _Work:
         there = [name for name in names if (self.folder / name).exists()]
         return sorted({*there, NAME}) if there else []
 
-    def _what_was_learned(self) -> dict[str, Any] | None:
-        """The same without the networks whose files are damaged; nothing, if no method is left."""
-        learned = self.rescue.manifest.adaptation
-        networks = networks_of(learned)
+    def _undamaged_training(self) -> TrainingRecord | None:
+        """The training record without the networks whose files are damaged; None if no network is left."""
+        learned, networks = self.rescue.manifest.adaptation, self.rescue.manifest.networks
         lost = {name for name, file in networks.items() if file in self.rescue.damaged_files}
         if learned is None or not lost:
             return learned
@@ -224,13 +225,11 @@ class _Work:
         if not methods:
             self.lost_networks = tuple(sorted(networks))
             return None
-        best = best_of(learned)
-        if best in lost:
-            best = min(methods, key=lambda name: float(learned["held_out"][f"{name}_loss"]))
-        return {
-            **learned,
-            "method": best,
-            "networks": left,
-            "files": {file: learned["files"][file] for file in left.values()},
-            "relatives": {name: of for name, of in learned.get("relatives", {}).items() if name in left},
-        }
+        best = learned.method if learned.method in left else min(methods, key=learned.held_out.losses.__getitem__)
+        return replace(
+            learned,
+            method=best,
+            networks=left,
+            files={file: learned.files[file] for file in left.values()},
+            relatives={name: settings for name, settings in learned.relatives.items() if name in left},
+        )

@@ -13,7 +13,7 @@ _SHOWN_ORIGINS = 1000
 
 def describe(snapshot: Snapshot) -> dict[str, Any]:
     """All that `nearmt info` says."""
-    manifest = snapshot.manifest
+    manifest, index = snapshot.manifest, snapshot.manifest.index
     alive = snapshot.live_sentences
     live_entries = int(snapshot.entry_mask(alive).sum()) if snapshot.has_removals else len(snapshot)
     found = origins(snapshot)
@@ -27,13 +27,16 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
         "languages": {"source": manifest.languages.source, "target": manifest.languages.target},
         "model": manifest.model,
         "keys": manifest.key_type,
-        "bytes": {"data": data_bytes(manifest), "index": (manifest.index or {}).get("bytes", 0)},
+        "bytes": {
+            "data": data_bytes(manifest),
+            "index": (manifest.index.bytes if manifest.index is not None else None) or 0,
+        },
         "set_aside": [asdict(kept) for kept in set_aside_before(snapshot.folder, manifest)],
         "commits": manifest.extent.segments,
         "built_from": manifest.build.inputs,
         "dropped": manifest.build.dropped,
-        "index": manifest.index,
-        "adaptation": manifest.adaptation,
+        "index": index.as_dict() if index is not None else None,
+        "adaptation": manifest.adaptation.as_dict() if manifest.adaptation is not None else None,
         "health": _health(snapshot, live_entries, int(alive.sum())),
         "created_at": manifest.created_at,
         "changed_at": manifest.changed_at,
@@ -44,14 +47,14 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
 def _health(snapshot: Snapshot, live_entries: int, live_sentences: int) -> dict[str, Any]:
     """Shares of what was removed and of what is not in the index yet, what waits for a repair, and what is due."""
     manifest, total = snapshot.manifest, len(snapshot)
-    indexed = (manifest.index or {}).get("num_entries", 0)
+    index, training = manifest.index, manifest.adaptation
+    indexed = index.num_entries if index is not None else 0
     removed_share = 1 - live_entries / total if total else 0.0
     new_share = (total - indexed) / total if total else 0.0
-    learned = manifest.adaptation
-    then = (learned or {}).get("memory", {}).get("sentences")
+    then = training.num_sentences if training is not None else None
     changed_share = abs(live_sentences - then) / max(then, 1) if then is not None else None
-    is_flat = (manifest.index or {}).get("factory", "Flat") == "Flat"
-    is_chosen = (manifest.index or {}).get("is_chosen", True)
+    is_flat = index is None or index.is_flat
+    is_chosen = index is None or index.is_chosen
     due = {
         "much was removed": removed_share > COMPACTION_DUE,
         "much is not in the index yet": new_share > COMPACTION_DUE and not (is_flat and total <= EXACT_UP_TO),

@@ -75,15 +75,13 @@ def _recall_text(recall: dict[str, Any]) -> str:
 
 def adaptation_rows(learned: dict[str, Any] | None) -> list[tuple[str, str]]:
     """What was learned, as names and values."""
-    from nearmt.methods.registry import best_of
-
     if learned is None:
         return [("meta-k", "not trained: run nearmt train")]
     metak, vanilla, held = learned["metak"], learned["vanilla"], learned["held_out"]
     is_seen, variants = learned["is_selected_on_training_part"], learned.get("relatives", {})
     losses = ", ".join(f"{name} {held[f'{name}_loss']:.3f}" for name in ("base", "vanilla", "adaptive", *variants))
     return [
-        ("method", best_of(learned)),
+        ("method", learned["method"]),
         ("meta-k", f"K {metak['max_k']}, T {metak['temperature']:g}, trained on {learned['trained_on']['origin']}"
                    if "adaptive" in learned.get("networks", ("adaptive",)) else "lost: run nearmt train"),
         ("guard", f"strength {metak['guard']['strength']:g}" if metak.get("guard") else "none"),

@@ -27,6 +27,17 @@ from nearmt.datastore.lookup import SortedColumn, TextLookup, units_matching
 from nearmt.datastore.manifest import COPY, NAME, BuildProgress, Languages, Manifest, now
 from nearmt.datastore.parallel import WrittenEntries, append_written, make_room, write_entries
 from nearmt.datastore.placement import is_begun, open_finished, partial_folder, refuse_foreign
+from nearmt.datastore.records import (
+    FLAT,
+    DevSetRecord,
+    HeldOut,
+    IndexRecord,
+    Recall,
+    RetrievalSignature,
+    TrainingRecord,
+    TunedUniform,
+    TunedVanilla,
+)
 from nearmt.datastore.salvage import Lost, Rescue, salvage
 from nearmt.datastore.snapshot import Snapshot, opened_anew
 from nearmt.datastore.units import Unit, date_of
@@ -34,29 +45,38 @@ from nearmt.datastore.verify import Findings, Report, describe_problems, inspect
 
 __all__ = [
     "COPY",
+    "FLAT",
     "KEY_TYPES",
     "NAME",
     "BuildProgress",
     "Copier",
     "Counts",
     "Decode",
+    "DevSetRecord",
     "Extent",
     "Filter",
     "Findings",
+    "HeldOut",
+    "IndexRecord",
     "Keeper",
     "KeyCode",
     "Languages",
     "Lost",
     "Manifest",
     "Origin",
+    "Recall",
     "Report",
     "Rescue",
+    "RetrievalSignature",
     "Segment",
     "SegmentData",
     "SetAside",
     "Snapshot",
     "SortedColumn",
     "TextLookup",
+    "TrainingRecord",
+    "TunedUniform",
+    "TunedVanilla",
     "Unit",
     "WrittenEntries",
     "append_segment",

@@ -95,9 +95,7 @@ def sweep_unfinished(folder: Path, manifest: Manifest) -> None:
 
 def _is_unfinished(place: Path, folder: Path, manifest: Manifest) -> bool:
     """Whether every file there is one that the store still uses, so that nothing is lost without it."""
-    used = {manifest.data_folder, NAME, COPY}
-    for part in (manifest.index, manifest.adaptation):
-        used |= set((part or {}).get("files", {}))
+    used = {manifest.data_folder, NAME, COPY, *manifest.index_files, *manifest.network_files}
     kept = {path.relative_to(place) for path in place.rglob("*") if path.is_file()}
     others = {path for path in kept if path.name not in (NAME, COPY)} or kept  # a later commit replaces the manifest
     return all(path.parts[0] in used and _is_same(place / path, folder / path) for path in others)

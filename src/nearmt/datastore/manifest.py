@@ -6,6 +6,7 @@ A copy is written before it. Nothing reads the copy unless the manifest itself i
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from nearmt.datastore.extent import Extent
 from nearmt.datastore.files import replace_file, storage_errors
+from nearmt.datastore.records import IndexRecord, TrainingRecord
 from nearmt.errors import StoreDamagedError, StoreError
 
 FORMAT = 2
@@ -64,8 +66,8 @@ class Manifest:
     generation: int = 1  # names the folder of the data files; compaction makes a new one
     extent: Extent = field(default_factory=Extent)
     build: BuildProgress = field(default_factory=lambda: BuildProgress([]))
-    index: dict[str, Any] | None = None
-    adaptation: dict[str, Any] | None = None  # Meta-k, tuned baselines, and what they were trained on
+    index: IndexRecord | None = None
+    adaptation: TrainingRecord | None = None
     created_at: str = field(default_factory=now)
     changed_at: str = field(default_factory=now)
     version: int = 0  # counts commits
@@ -79,6 +81,26 @@ class Manifest:
         return self.extent.counts.sentences
 
     @property
+    def index_files(self) -> Mapping[str, str]:
+        """Name → SHA-256."""
+        return self.index.files if self.index is not None else {}
+
+    @property
+    def network_files(self) -> Mapping[str, str]:
+        """Name → SHA-256."""
+        return self.adaptation.files if self.adaptation is not None else {}
+
+    @property
+    def networks(self) -> Mapping[str, str]:
+        """Method → file of what was trained."""
+        return self.adaptation.networks if self.adaptation is not None else {}
+
+    @property
+    def engine(self) -> str:
+        """The engine whose distances the networks saw, or else the one that computed the keys."""
+        return self.adaptation.retrieval.engine if self.adaptation is not None else str(self.model["engine"])
+
+    @property
     def data_folder(self) -> str:
         return f"data-{self.generation:06d}"
 
@@ -89,6 +111,8 @@ class Manifest:
     def save(self, folder: Path) -> None:
         """Commit. A kill between the two files leaves a copy of a commit that is whole on disk but does not count."""
         content = {"format": FORMAT, "what": "nearmt store", **dataclasses.asdict(self)}
+        for name, record in (("index", self.index), ("adaptation", self.adaptation)):
+            content[name] = record.as_dict() if record is not None else None
         content["sha256"] = _checksum(content)
         written = (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()
         with storage_errors(folder):
@@ -122,6 +146,14 @@ class Manifest:
             extent = Extent.from_dict(content.pop("extent"))
             languages = Languages(**content.pop("languages"))
             build = BuildProgress(**content.pop("build"))
-            return cls(extent=extent, languages=languages, build=build, **content)
-        except (TypeError, KeyError) as error:
+            index, adaptation = content.pop("index", None), content.pop("adaptation", None)
+            return cls(
+                extent=extent,
+                languages=languages,
+                build=build,
+                index=IndexRecord.from_dict(index) if index is not None else None,
+                adaptation=TrainingRecord.from_dict(adaptation) if adaptation is not None else None,
+                **content,
+            )
+        except (TypeError, KeyError, AttributeError) as error:
             raise StoreDamagedError(f"{path} is damaged: {error}") from error

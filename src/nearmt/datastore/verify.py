@@ -50,13 +50,12 @@ def inspect(folder: Path, manifest: Manifest, on_segment: Callable[[int], None] 
             lost_lines[number - 1] = line
         on_segment(number)
     files = {}
-    for part in (manifest.index, manifest.adaptation):
-        for name, checksum in (part or {}).get("files", {}).items():
-            path = folder / name
-            if not path.exists():
-                files[name] = "is missing"
-            elif sha256_of(path) != checksum:
-                files[name] = "was changed"
+    for name, checksum in {**manifest.index_files, **manifest.network_files}.items():
+        path = folder / name
+        if not path.exists():
+            files[name] = "is missing"
+        elif sha256_of(path) != checksum:
+            files[name] = "was changed"
     if (folder / COPY).exists():  # an older nearmt wrote none
         try:
             Manifest.load(folder, COPY)

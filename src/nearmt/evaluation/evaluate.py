@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nearmt.corpus import SentencePair
-from nearmt.datastore import TextLookup
+from nearmt.datastore import FLAT, TextLookup
 from nearmt.decoding.decoder import Decoder
 from nearmt.decoding.evidence import share_not_first_choice
 from nearmt.errors import SettingError
@@ -16,7 +16,6 @@ from nearmt.methods.registry import (
     MethodRequest,
     describe_method,
     make_method,
-    networks_of,
 )
 from nearmt.progress import Progress, silent
 from nearmt.translator import Translator
@@ -50,7 +49,7 @@ def evaluate(
 ) -> Evaluation:
     """Translate the test set with every method and compare; without `methods`, the baselines and what was trained."""
     if methods is None:
-        networks = networks_of(translator.snapshot.manifest.adaptation)
+        networks = translator.snapshot.manifest.networks
         methods = (*BASELINES, "uniform", *(name for name in TRAINED if name in networks))
     unknown = set(methods) - set(METHODS)
     if unknown:
@@ -94,7 +93,7 @@ def evaluate(
 def signature(translator: Translator) -> dict[str, Any]:
     """What a number was measured on."""
     manifest, beam = translator.snapshot.manifest, translator.decoding.beam
-    index = manifest.index or {}
+    index = manifest.index
     return {
         "model": translator.model.identity.name,
         "weights": translator.model.identity.weights[:12],
@@ -102,9 +101,9 @@ def signature(translator: Translator) -> dict[str, Any]:
         "entries": manifest.num_entries,
         "sentences": manifest.num_sentences,
         "keys": manifest.key_type,
-        "index": index.get("factory", "Flat"),
-        "num_probes": index.get("num_probes"),
-        "reranked": index.get("reranked"),
+        "index": index.factory if index is not None else FLAT,
+        "num_probes": index.num_probes if index is not None else None,
+        "reranked": index.reranked if index is not None else None,
         "beam": beam.num_beams,
         "length_penalty": beam.length_penalty,
         "early_stopping": beam.early_stopping,

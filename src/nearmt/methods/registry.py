@@ -1,9 +1,11 @@
 """Methods by name: what a store learned, made ready to weigh neighbours."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from nearmt.datastore import Snapshot, check_file
+from nearmt.datastore import FLAT, Manifest, RetrievalSignature, Snapshot, TrainingRecord, check_file
 from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.methods.metak import MetaK
 from nearmt.methods.mixture import Method, Uniform, Vanilla
@@ -15,28 +17,20 @@ TRAINED = ("adaptive", *VARIANTS)
 USUALLY_TRAINED = ("adaptive", "robust")
 METHODS = ("adaptive", "vanilla", "uniform", *VARIANTS, "base")
 AUTO = "auto"  # of the networks of a store, the one that made its held-out sentences likeliest
-# Networks decide themselves, uniform has no share, and the plain model has no neighbours.
-_USELESS = {"vanilla": (), "uniform": ("--share",)}
-_ALL = ("--k", "--temperature", "--share")
+# The trained networks decide for themselves.
+_TAKES = {"vanilla": ("k", "temperature", "knn_share"), "uniform": ("k", "temperature")}
 
 
-def retrieval_signature(retriever: Retriever, engine: str) -> dict[str, Any]:
-    """What the distances that the networks saw depend on; `engine` is what the model runs on."""
-    described = retriever.snapshot.manifest.index or {}
-    return {
-        "index": described.get("factory", "Flat"),
-        "num_probes": described.get("num_probes", 1),
-        "reranked": retriever.reranked,
-        "keys": retriever.snapshot.manifest.key_type,
-        "engine": engine,
-    }
-
-
-def _is_like(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether the same distances come out. Those measured on the keys do not depend on the index."""
-    if all(signature["index"] == "Flat" or signature["reranked"] for signature in (one, other)):
-        return all(one[part] == other[part] for part in ("keys", "engine"))
-    return one == other
+def retrieval_signature(retriever: Retriever, engine: str) -> RetrievalSignature:
+    """What the distances that the networks see depend on; `engine` is what the model runs on."""
+    index = retriever.snapshot.manifest.index
+    return RetrievalSignature(
+        index=index.factory if index is not None else FLAT,
+        num_probes=index.num_probes if index is not None else 1,
+        reranked=retriever.reranked,
+        keys=retriever.snapshot.manifest.key_type,
+        engine=engine,
+    )
 
 
 def describe_method(method: Method | None) -> dict[str, Any]:
@@ -57,76 +51,73 @@ class MethodRequest:
     temperature: float | None = None
     knn_share: float | None = None
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those that are given."""
+        given = {"k": self.k, "temperature": self.temperature, "knn_share": self.knn_share}
+        return {name: value for name, value in given.items() if value is not None}
 
-def best_of(learned: dict[str, Any] | None) -> str:
-    """The name of the method that a store is best translated with."""
-    name: str = (learned or {}).get("method", "adaptive")
-    return name
 
-
-def networks_of(learned: dict[str, Any] | None) -> dict[str, str]:
-    """Method name → file name of what a store has learned. Stores of before there were others have one, Meta-k."""
-    if learned is None:
-        return {}
-    named: dict[str, str] | None = learned.get("networks")
-    if named is None:
-        return dict(zip(("adaptive",), learned["files"], strict=True))
-    return {name: file for name, file in named.items() if name in TRAINED}
+def best_of(manifest: Manifest) -> str:
+    """The name of the method that a store translates with unless told otherwise."""
+    return manifest.adaptation.method if manifest.adaptation is not None else "adaptive"
 
 
 def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method:
     learned, folder = snapshot.manifest.adaptation, snapshot.folder
-    networks = networks_of(learned)
+    networks = snapshot.manifest.networks
     if learned is None and name == "adaptive":
         raise SettingError(
-            f"{folder} has no trained Meta-k: run nearmt train {folder}, or ask for --method vanilla "
-            "with --k, --temperature and --share"
+            f"{folder} has no trained Meta-k: run nearmt train {folder}, or use `method` vanilla "
+            "with `k`, `temperature` and `knn_share`"
         )
     if learned is None or name not in networks:
-        raise SettingError(
-            f"{folder} has no trained {name} network: run nearmt train {folder}{_methods_option(networks, name)}"
-        )
-    if not _is_like(learned["retrieval"], retrieval_signature(retriever, engine)):
+        raise SettingError(f"{folder} has no trained {name} network: {_training_hint(folder, networks, name)}")
+    current = retrieval_signature(retriever, engine)
+    if not learned.retrieval.gives_same_distances(current):
         raise StoreMismatchError(
-            f"{folder}: {'Meta-k' if name == 'adaptive' else name} was trained with {learned['retrieval']} and the "
-            f"store now searches with {retrieval_signature(retriever, engine)}: "
-            f"run nearmt train {folder}{_methods_option(networks, name)}"
+            f"{folder}: {'Meta-k' if name == 'adaptive' else name} was trained with {learned.retrieval}, but the "
+            f"store now searches with {current}: {_training_hint(folder, networks, name)}"
         )
     path = folder / networks[name]
-    check_file(path, learned["files"][networks[name]])
+    check_file(path, learned.files[networks[name]])
     return MetaK.load(path) if name == "adaptive" else load_variant(path)
 
 
-def _methods_option(networks: dict[str, str], name: str) -> str:
-    """What to train so that nothing of what is there is lost."""
+def _training_hint(folder: Path, networks: Mapping[str, str], name: str) -> str:
+    """How to train this network without losing those that the store has."""
     wanted = [method for method in TRAINED if method in networks or method in (*USUALLY_TRAINED, name)]
-    return "" if set(wanted) == set(USUALLY_TRAINED) else f" --methods {','.join(wanted)}"
+    methods = "" if set(wanted) == set(USUALLY_TRAINED) else f" with `methods` {','.join(wanted)}"
+    return f"run nearmt train {folder}{methods}"
 
 
 def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method | None:
     """The method asked for, with the store's own settings where none are given. None is the plain model."""
     if request.name == AUTO:
-        request = replace(request, name=best_of(snapshot.manifest.adaptation))
+        request = replace(request, name=best_of(snapshot.manifest))
     if request.name not in METHODS:
         raise SettingError(f"the method must be one of {', '.join((AUTO, *METHODS))}, not {request.name}")
-    given = {"--k": request.k, "--temperature": request.temperature, "--share": request.knn_share}
-    useless = [name for name in _USELESS.get(request.name, _ALL) if given[name] is not None]
+    takes = _TAKES.get(request.name, ())
+    useless = [f"`{name}`" for name in request.settings if name not in takes]
     if useless:
         raise SettingError(f"{request.name} does not take {' and '.join(useless)}")
     if request.name == "base":
         return None
-    learned = snapshot.manifest.adaptation
-    folder = snapshot.folder
     if request.name in TRAINED:
         return _trained_network(request.name, snapshot, retriever, engine)
-    stored: dict[str, Any] = (learned or {}).get(request.name, {})
-    max_k = request.k if request.k is not None else stored.get("k", stored.get("max_k"))
-    temperature = request.temperature if request.temperature is not None else stored.get("temperature")
-    if request.name == "uniform":
-        if max_k is None or temperature is None:
-            raise SettingError(f"{folder} is not trained, so uniform needs --k and --temperature")
-        return Uniform(int(max_k), float(temperature))
-    share = request.knn_share if request.knn_share is not None else stored.get("knn_share")
-    if max_k is None or temperature is None or share is None:
-        raise SettingError(f"{folder} is not trained, so vanilla needs --k, --temperature and --share")
-    return Vanilla(int(max_k), float(temperature), float(share))
+    settings = {**_tuned(request.name, snapshot.manifest.adaptation), **request.settings}
+    if set(settings) < set(takes):
+        needed = " and ".join((", ".join(f"`{name}`" for name in takes[:-1]), f"`{takes[-1]}`"))
+        raise SettingError(f"{snapshot.folder} is not trained, so {request.name} needs {needed}")
+    return Uniform(settings["k"], settings["temperature"]) if request.name == "uniform" else Vanilla(**settings)
+
+
+def _tuned(name: str, training: TrainingRecord | None) -> dict[str, Any]:
+    """The settings of a baseline that training has chosen."""
+    if training is None:
+        return {}
+    return (
+        asdict(training.vanilla)
+        if name == "vanilla"
+        else {"k": training.uniform.max_k, "temperature": training.uniform.temperature}
+    )

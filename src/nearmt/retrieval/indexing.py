@@ -3,9 +3,8 @@
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from nearmt.datastore import Manifest, Snapshot, storage_errors
+from nearmt.datastore import IndexRecord, Manifest, Snapshot, storage_errors
 from nearmt.errors import SettingError
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.index.faiss_index import build_index, check_factory, choose_factory, fewest_entries, save_index
@@ -52,10 +51,17 @@ class IndexSettings:
     @classmethod
     def of(cls, manifest: Manifest) -> "IndexSettings":
         """What the index of a store was made with."""
-        index = manifest.index or {}
-        factory = None if index.get("is_chosen", True) else index["factory"]
-        asked = {name: index[name] for name in ("num_probes", "reranked", "memory", "uri") if name in index}
-        return cls(factory, max_k=index.get("recall", {}).get("k", 32), **asked)
+        index = manifest.index
+        if index is None:
+            return cls()
+        return cls(
+            None if index.is_chosen else index.factory,
+            index.num_probes,
+            RERANKED if index.reranked is None else index.reranked,
+            index.recall.k if index.recall is not None else 32,
+            index.memory,
+            index.uri,
+        )
 
     @property
     def milvus(self) -> MilvusChoice | None:
@@ -95,7 +101,7 @@ def index_name(manifest: Manifest) -> str:
 
 def index_snapshot(
     snapshot: Snapshot, settings: IndexSettings, progress: Progress = silent, home: Path | None = None
-) -> dict[str, Any]:
+) -> IndexRecord:
     """Make an index of all entries, in the store's folder or in Milvus, and measure what it misses.
 
     Gives what the manifest should say of it. `home` is the store's folder, where the snapshot is of another.
@@ -103,21 +109,21 @@ def index_snapshot(
     total = len(snapshot)
     progress("indexing", 0, total)
     made = _in_milvus if settings.milvus is not None else _in_folder
-    description = {
-        **made(snapshot, settings, progress, home or snapshot.folder),
-        "reranked": settings.reranked,
-        "is_chosen": settings.factory is None,
-        **({} if settings.memory is None else {"memory": settings.memory}),
-    }
+    record = replace(
+        made(snapshot, settings, progress, home or snapshot.folder),
+        reranked=settings.reranked,
+        is_chosen=settings.factory is None,
+        memory=settings.memory,
+    )
     if not total:
-        return description
-    indexed = Snapshot(snapshot.folder, replace(snapshot.manifest, index=description))
+        return record
+    indexed = Snapshot(snapshot.folder, replace(snapshot.manifest, index=record))
     states, excluded = held_out_states(snapshot, _RECALL_QUERIES)
     recall = measure_recall(Retriever(indexed), states, excluded, min(settings.max_k, total))
-    return {**description, "recall": recall.as_dict()}
+    return replace(record, recall=recall)
 
 
-def _in_folder(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> dict[str, Any]:
+def _in_folder(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> IndexRecord:
     """What grew in memory is let go: read again, it is as large as it needs to be."""
     total, width = len(snapshot), snapshot.manifest.width
     factory, path = settings.factory_for(total, width), snapshot.folder / index_name(snapshot.manifest)
@@ -131,7 +137,7 @@ def _in_folder(snapshot: Snapshot, settings: IndexSettings, progress: Progress, 
         return save_index(build_index(snapshot, factory, settings.num_probes, heard), path)
 
 
-def _in_milvus(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> dict[str, Any]:
+def _in_milvus(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> IndexRecord:
     assert settings.milvus is not None
     assert settings.uri is not None
     total = len(snapshot)
@@ -146,8 +152,8 @@ def carried(folder: Path, manifest: Manifest) -> Manifest:
 
     The store is whole without it: what is not carried is compared one by one.
     """
-    index = manifest.index or {}
-    if index.get("kind") != "milvus" or manifest.num_entries - index["num_entries"] < _CARRIED:
+    index = manifest.index
+    if index is None or not index.is_milvus or manifest.num_entries - index.num_entries < _CARRIED:
         return manifest
     extended = take_in(folder, Snapshot(folder, manifest))
     if extended is None:
@@ -159,6 +165,7 @@ def carried(folder: Path, manifest: Manifest) -> Manifest:
 
 def forget_collections(folder: Path, before: Manifest, now: Manifest | None) -> None:
     """Drop what a folder's store had in Milvus and does not name any more."""
-    old, new = before.index or {}, (now.index if now is not None else None) or {}
-    if old.get("kind") == "milvus":
-        drop_collections(old["uri"], owned_prefix(folder, before), new.get("collection"))
+    old, new = before.index, now.index if now is not None else None
+    if old is not None and old.is_milvus:
+        assert old.uri is not None
+        drop_collections(old.uri, owned_prefix(folder, before), new.collection if new is not None else None)

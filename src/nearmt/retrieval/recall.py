@@ -1,33 +1,17 @@
 """How much an index misses: measured on real states, against exact search."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
-from nearmt.datastore import Snapshot, TextLookup
+from nearmt.datastore import Recall, Snapshot, TextLookup
 from nearmt.retrieval.index.exact import StreamedIndex
 from nearmt.retrieval.neighbors import distance_weights
 from nearmt.retrieval.search import Retriever
 
 LOW_MASS, LOW_RECALL = 0.9, 0.8
 _ROWS = 128  # of one search
-
-
-@dataclass(frozen=True)
-class Recall:
-    """What share of the true neighbours, and of p_kNN's mass on them, a search finds."""
-
-    k: int
-    recall: float
-    mass: float
-    temperature: float
-    num_queries: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def held_out_states(snapshot: Snapshot, num_queries: int, seed: int = 1) -> tuple[torch.Tensor, list[np.ndarray]]:

@@ -38,8 +38,9 @@ class Retriever:
     ) -> None:
         self.snapshot = snapshot
         self.index: Index = index if index is not None else load_index(snapshot)
-        stated = (snapshot.manifest.index or {}).get("reranked", RERANKED)
-        self.reranked: int = reranked if reranked is not None else stated
+        index_record = snapshot.manifest.index
+        stated = index_record.reranked if index_record is not None else None
+        self.reranked = next(value for value in (reranked, stated, RERANKED) if value is not None)
         self._take_in()
         is_measured = self.index.is_exact or self.reranked
         self._measured = measured(self.index, snapshot) if is_measured else None

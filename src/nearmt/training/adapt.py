@@ -14,12 +14,25 @@ from typing import Any, TypeVar
 
 import torch
 
-from nearmt.datastore import Manifest, Snapshot, now, replace_file, sha256_of, storage_errors, write_lock
+from nearmt.datastore import (
+    DevSetRecord,
+    HeldOut,
+    Manifest,
+    Snapshot,
+    TrainingRecord,
+    TunedUniform,
+    TunedVanilla,
+    now,
+    replace_file,
+    sha256_of,
+    storage_errors,
+    write_lock,
+)
 from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.errors import SettingError, StoreError
 from nearmt.evaluation.scores import as_good_as_the_best, bleu
 from nearmt.methods.metak import MetaK
-from nearmt.methods.mixture import Method, Uniform, Vanilla
+from nearmt.methods.mixture import Method, Vanilla
 from nearmt.methods.registry import TRAINED, USUALLY_TRAINED, describe_method, retrieval_signature
 from nearmt.methods.variant import VariantNetwork
 from nearmt.methods.variants import VARIANTS
@@ -84,8 +97,8 @@ class Adapter:
         self.model, self.retriever, self.settings, self.progress = model, retriever, settings, progress
         self._decoded = self._total = 0
 
-    def adapt(self, dev: DevSet) -> tuple[dict[str, Network], dict[str, Any]]:
-        """The networks by the names of their methods, and what the manifest says of them and of the baselines."""
+    def adapt(self, dev: DevSet) -> tuple[dict[str, Network], TrainingRecord]:
+        """The networks by method, and the record of the training."""
         began = time.monotonic()
         cache = collect_cache(self.model, self.retriever, dev, self.settings.max_k, self.progress)
         held_out = self._held_out(len(dev))
@@ -110,39 +123,35 @@ class Adapter:
         recall = measure_recall(
             self.retriever, cache.states[queries].float(), without, self.settings.max_k, network.temperature
         )
-        uniform = Uniform(network.max_k, network.temperature)
         networks: dict[str, Network] = {"adaptive": network, **{n: r.network for n, r in variants.items()}}
         losses = {"adaptive": adaptive.loss, **{name: r.loss for name, r in variants.items()}}
         best = "adaptive" if self.settings.paper else min(losses, key=losses.__getitem__)
-        return networks, {
-            "method": best,
-            "metak": network.settings,
-            "relatives": {name: {**r.network.settings, "steps": r.steps} for name, r in variants.items()},
-            "vanilla": _vanilla_dict(vanilla.method),
-            "uniform": {"max_k": uniform.max_k, "temperature": uniform.temperature},
-            "held_out": {
-                "sentences": len(held_out),
-                "tokens": len(select_part),
-                "decoded_sentences": len(judge),
-                "base_loss": base_loss,
-                "adaptive_loss": adaptive.loss,
-                "adaptive_bleu": adaptive.bleu,
-                "vanilla_loss": vanilla.loss,
-                "vanilla_bleu": vanilla.bleu,
-                **{f"{name}_loss": r.loss for name, r in variants.items()},
-            },
-            "tried": {
+        variant_losses = {name: variant.loss for name, variant in variants.items()}
+        return networks, TrainingRecord(
+            method=best,
+            metak=network.settings,
+            relatives={name: {**r.network.settings, "steps": r.steps} for name, r in variants.items()},
+            vanilla=TunedVanilla(vanilla.method.k, vanilla.method.temperature, vanilla.method.knn_share),
+            uniform=TunedUniform(network.max_k, network.temperature),
+            held_out=HeldOut(
+                sentences=len(held_out),
+                tokens=len(select_part),
+                decoded_sentences=len(judge),
+                losses={"base": base_loss, "adaptive": adaptive.loss, "vanilla": vanilla.loss, **variant_losses},
+                bleu={"adaptive": adaptive.bleu, "vanilla": vanilla.bleu},
+            ),
+            tried={
                 "adaptive": [_trial_dict(trial) for trial in adaptive_trials],
                 "vanilla": [_trial_dict(trial) for trial in vanilla_trials],
             },
-            "is_selected_on_training_part": self.settings.paper,
-            "recall": recall.as_dict(),
-            "trained_on": {"origin": dev.origin, "sentences": len(dev), "tokens": len(train_part)},
-            "settings": _settings_dict(self.settings),
-            "retrieval": retrieval_signature(self.retriever, self.model.engine),
-            "trained_at": now(),
-            "seconds": round(time.monotonic() - began, 1),
-        }
+            is_selected_on_training_part=self.settings.paper,
+            recall=recall,
+            trained_on=DevSetRecord(dev.origin, len(dev), len(train_part)),
+            settings=_settings_dict(self.settings),
+            retrieval=retrieval_signature(self.retriever, self.model.engine),
+            trained_at=now(),
+            seconds=round(time.monotonic() - began, 1),
+        )
 
     def _held_out(self, num_sentences: int) -> list[int]:
         order = list(range(num_sentences))
@@ -242,17 +251,13 @@ def _trial_dict(trial: Trial) -> dict[str, Any]:
     return {**describe_method(trial.method), "loss": trial.loss, "bleu": trial.bleu}
 
 
-def _vanilla_dict(method: Vanilla) -> dict[str, Any]:
-    return {"k": method.k, "temperature": method.temperature, "knn_share": method.knn_share}
-
-
 def _settings_dict(settings: AdaptationSettings) -> dict[str, Any]:
     content = asdict(settings)
     content["training"]["features"] = list(settings.training.features)
     return content
 
 
-def commit_adaptation(trained_on: Snapshot, networks: Mapping[str, Network], described: dict[str, Any]) -> Manifest:
+def commit_adaptation(trained_on: Snapshot, networks: Mapping[str, Network], record: TrainingRecord) -> TrainingRecord:
     """Write the networks beside the old ones, then let the manifest name them.
 
     The old networks' files stay until the next training: a reader may just be opening them.
@@ -262,17 +267,17 @@ def commit_adaptation(trained_on: Snapshot, networks: Mapping[str, Network], des
         manifest = Manifest.load(folder)
         if manifest.created_at != trained_on.manifest.created_at:
             raise StoreError(f"{folder} was built anew while it was being trained: train again")
-        _sweep_networks(folder, (manifest.adaptation or {}).get("files", {}))
+        _sweep_networks(folder, manifest.network_files)
         version = manifest.version + 1
         names = {method: f"{_PREFIXES[method]}-{version:06d}.safetensors" for method in networks}
         with storage_errors(folder):
             for method, name in names.items():
                 replace_file(folder / name, networks[method].to_bytes())
         files = {name: sha256_of(folder / name) for name in names.values()}
-        memory = {"sentences": int(trained_on.live_sentences.sum())}
-        changed = manifest.changed(adaptation={**described, "networks": names, "files": files, "memory": memory})
-        changed.save(folder)
-        return changed
+        sentences = int(trained_on.live_sentences.sum())
+        record = replace(record, networks=names, files=files, num_sentences=sentences)
+        manifest.changed(adaptation=record).save(folder)
+        return record
 
 
 def _sweep_networks(folder: Path, named: Collection[str]) -> None:

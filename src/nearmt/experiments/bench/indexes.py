@@ -69,13 +69,15 @@ def _retriever(snapshot: Snapshot, settings: IndexSettings, made: ExitStack, pro
         index = build_index(snapshot, factory, settings.num_probes, lambda done: progress("indexing", done, total))
         return Retriever(snapshot, index, settings.reranked)
     assert settings.uri is not None
-    described = make_collection(
+    record = make_collection(
         snapshot.folder, snapshot, settings.uri, settings.milvus, settings.num_probes,
         lambda done: progress("indexing", done, total),
     )  # fmt: skip
-    if described["collection"] != (snapshot.manifest.index or {}).get("collection"):
-        made.callback(drop_collection, settings.uri, described["collection"])
-    return Retriever(Snapshot(snapshot.folder, replace(snapshot.manifest, index=described)), reranked=settings.reranked)
+    own = snapshot.manifest.index
+    assert record.collection is not None
+    if own is None or record.collection != own.collection:
+        made.callback(drop_collection, settings.uri, record.collection)
+    return Retriever(Snapshot(snapshot.folder, replace(snapshot.manifest, index=record)), reranked=settings.reranked)
 
 
 def as_table(found: Sequence[dict[str, Any]]) -> Table:

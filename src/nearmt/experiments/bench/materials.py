@@ -151,7 +151,8 @@ def describe_store(snapshot: Snapshot) -> dict[str, float]:
     """Bytes of an entry, on disk and in memory."""
     data = snapshot.folder / snapshot.manifest.data_folder
     on_disk = sum(path.stat().st_size for path in data.iterdir())
-    index = (snapshot.manifest.index or {}).get("bytes", 0)
+    record = snapshot.manifest.index
+    index = (record.bytes if record is not None else None) or 0
     return {
         "entries": len(snapshot),
         "disk_bytes_per_entry": (on_disk + index) / len(snapshot),

@@ -126,7 +126,7 @@ class _Bench:
             model, snapshot = self.translator.model, self.source
         else:
             model, snapshot = self.model, self.snapshot
-        index = snapshot.manifest.index or {}
+        index = snapshot.manifest.index
         return {
             "settings": {**asdict(self.settings), "text": self.settings.text.name if self.settings.text else None},
             "threads": torch.get_num_threads(),
@@ -137,10 +137,10 @@ class _Bench:
             "model": {"width": model.width, "vocabulary": model.vocabulary_size},
             "store": {
                 **describe_store(snapshot),
-                "index": index.get("factory"),
-                "num_probes": index.get("num_probes"),
-                "reranked": index.get("reranked"),
-                "recall": index.get("recall"),
+                "index": index.factory if index is not None else None,
+                "num_probes": index.num_probes if index is not None else None,
+                "reranked": index.reranked if index is not None else None,
+                "recall": index.recall.as_dict() if index is not None and index.recall is not None else None,
             },
         }
 

@@ -9,7 +9,8 @@ from nearmt.experiments.bench.memory import anonymous_bytes
 from nearmt.experiments.bench.search import first_entries, searching
 from nearmt.experiments.bench.timing import described, interleaved
 from nearmt.retrieval.index import build_index, choose_factory
-from nearmt.retrieval.search import PROBES, Retriever
+from nearmt.retrieval.indexing import IndexSettings
+from nearmt.retrieval.search import Retriever
 
 _ROWS = 128
 _SMALLER = (20, 10, 2)  # parts of the store that are searched beside it, each with the index its size would get
@@ -21,12 +22,12 @@ def scale(snapshot: Snapshot, queries: torch.Tensor, made: dict[str, Any], k: in
     whole = Retriever(snapshot)
     whole.search(queries[:_ROWS], k)
     held = anonymous_bytes() - before
-    index = snapshot.manifest.index or {}
+    index, num_probes = snapshot.manifest.index, IndexSettings.of(snapshot.manifest).num_probes
     runs = {}
     for divisor in _SMALLER:
         part = first_entries(snapshot, len(snapshot) // divisor)
         factory = choose_factory(len(part), snapshot.manifest.width)
-        smaller = Retriever(part, build_index(part, factory, index.get("num_probes", PROBES)), whole.reranked)
+        smaller = Retriever(part, build_index(part, factory, num_probes), whole.reranked)
         runs[str(len(part))] = searching(smaller, queries[:_ROWS], k)
     runs[str(len(snapshot))] = searching(whole, queries[:_ROWS], k)
     timings = interleaved(runs, 4 * rounds, pause=0.0)
@@ -34,7 +35,7 @@ def scale(snapshot: Snapshot, queries: torch.Tensor, made: dict[str, Any], k: in
         "entries": len(snapshot),
         "made": made,
         "held_bytes": held,
-        "recall": index.get("recall"),
+        "recall": index.recall.as_dict() if index is not None and index.recall is not None else None,
         "rows": _ROWS,
         "search": described(timings),
     }

@@ -10,7 +10,8 @@ from nearmt.datastore import Snapshot
 from nearmt.experiments.bench.timing import Timing, described, interleaved
 from nearmt.progress import Progress
 from nearmt.retrieval.index import FaissIndex, build_index, choose_factory
-from nearmt.retrieval.search import PROBES, Retriever
+from nearmt.retrieval.indexing import IndexSettings
+from nearmt.retrieval.search import Retriever
 
 _SMALLEST = 100_000
 _ROWS = 64
@@ -42,13 +43,13 @@ def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progr
         size = int(size * 10**0.5)
     sizes.append(len(snapshot))
     runs: dict[str, Callable[[], object]] = {}
-    settings = snapshot.manifest.index or {}
+    settings = IndexSettings.of(snapshot.manifest)
     for number, count in enumerate(sizes):
         progress("growth", number, len(sizes))
         part = first_entries(snapshot, count)
         factory = choose_factory(count, snapshot.manifest.width)
-        index: FaissIndex = build_index(part, factory, settings.get("num_probes", PROBES))
-        retriever = Retriever(part, index, settings.get("reranked"))
+        index: FaissIndex = build_index(part, factory, settings.num_probes)
+        retriever = Retriever(part, index, settings.reranked)
         runs[str(count)] = searching(retriever, queries[:_ROWS], k)
     timings = interleaved(runs, 4 * rounds, pause=0.0)
     progress("growth", len(sizes), len(sizes))

@@ -123,7 +123,8 @@ def _curve(
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
     """BLEU by K for the three methods, and how many neighbours Meta-k believes on dev."""
     model, snapshot, retriever = translator.model, translator.snapshot, translator.readers[0].retriever
-    learned = snapshot.manifest.adaptation or {}
+    learned = snapshot.manifest.adaptation
+    assert learned is not None
     loaded = load_pairs(materials.dev, snapshot.manifest.languages)
     cache = collect_cache(
         model, retriever, dev_from_pairs(model, snapshot, loaded.pairs, loaded.origin), settings.max_k, progress
@@ -131,8 +132,7 @@ def _curve(
     held_out = list(range(0, len(loaded.pairs), 5))
     own = translator.method
     assert own is not None
-    tuned = learned["vanilla"]
-    temperature = learned["metak"]["temperature"]
+    tuned, temperature = learned.vanilla, learned.uniform.temperature
     sources = model.tokenize_sources([pair.source for pair in pairs])
     references = [pair.target for pair in pairs]
     sizes = [size for size in CURVE_SIZES if size <= settings.max_k]
@@ -140,7 +140,7 @@ def _curve(
     done, total = 0, len(sizes) * 3 * len(sources)
     for size in sizes:
         methods: list[Method] = [
-            Vanilla(size, tuned["temperature"], tuned["knn_share"]),
+            Vanilla(size, tuned.temperature, tuned.knn_share),
             Uniform(size, temperature),
             own if size == own.max_k else _metak_of(cache, held_out, size, temperature, settings),
         ]

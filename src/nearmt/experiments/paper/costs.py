@@ -132,7 +132,8 @@ def _statistics(lab: Lab, domain: Domain) -> dict[str, Any]:
     found = lab.workspace.find("statistics", key)
     if found is None:
         manifest = domain.snapshot.manifest
-        index = manifest.index or {}
+        index = manifest.index
+        assert index is not None
         _, held_out = domain.parts(lab.config.max_k)
         believed = network.weigh(held_out.retrieved(domain.snapshot))
         shares = believed.size_probabilities.mean(dim=0).tolist()
@@ -140,11 +141,11 @@ def _statistics(lab: Lab, domain: Domain) -> dict[str, Any]:
             "sentences": manifest.num_sentences,
             "entries": manifest.num_entries,
             "key_bytes": domain.snapshot.keys.nbytes,
-            "index_bytes": index.get("bytes", 0),
-            "index": index.get("factory", "Flat"),
-            "num_probes": index.get("num_probes"),
-            "reranked": index.get("reranked"),
-            "recalled_mass": (index.get("recall") or {}).get("mass", 1.0),
+            "index_bytes": index.bytes or 0,
+            "index": index.factory,
+            "num_probes": index.num_probes,
+            "reranked": index.reranked,
+            "recalled_mass": index.recall.mass if index.recall is not None else 1.0,
             "median_distance": domain.cache.median_distance(0),
             "temperature": network.temperature,
             "believed": {str(size): share for size, share in zip(believed.sizes, shares, strict=True)},

@@ -4,13 +4,14 @@ import errno
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
 
-from nearmt.datastore import Snapshot, check_file, fsync_file, sha256_of
+from nearmt.datastore import IndexRecord, Snapshot, check_file, fsync_file, sha256_of
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.retrieval.index.base import Allowed
 from nearmt.retrieval.index.selection import search_parameters
@@ -175,29 +176,27 @@ def write_index(index: Any, path: Path) -> None:
         raise OSError(errno.EIO, "the index could not be written; is the disk full?", str(path)) from error
 
 
-def save_index(index: FaissIndex, path: Path) -> dict[str, Any]:
-    """Write the index and say what the manifest should. An exact one is made from the keys when it is loaded."""
-    description = {"kind": "faiss", "factory": index.factory, "num_probes": index.num_probes,
-                   "num_entries": index.num_entries, "files": {}}  # fmt: skip
-    if index.factory != "Flat":
-        write_index(index.handle, path)
-        fsync_file(path)
-        description["files"] = {path.name: sha256_of(path)}
-        description["bytes"] = path.stat().st_size
-    return description
+def save_index(index: FaissIndex, path: Path) -> IndexRecord:
+    """Write the index and return its record. An exact index has no file: it is made from the keys when it is loaded."""
+    record = IndexRecord("faiss", index.factory, index.num_probes, index.num_entries)
+    if record.is_flat:
+        return record
+    write_index(index.handle, path)
+    fsync_file(path)
+    return replace(record, files={path.name: sha256_of(path)}, bytes=path.stat().st_size)
 
 
-def load_faiss_index(snapshot: Snapshot, description: dict[str, Any] | None) -> FaissIndex:
+def load_faiss_index(snapshot: Snapshot, record: IndexRecord | None) -> FaissIndex:
     """The index that the manifest describes; exact search where there is none."""
-    if description is None or description["factory"] == "Flat":
+    if record is None or record.is_flat:
         return FaissIndex(_flat(snapshot, len(snapshot)), "Flat", 1)
-    ((name, checksum),) = description["files"].items()
+    ((name, checksum),) = record.files.items()
     path = snapshot.folder / name
     check_file(path, checksum)  # faiss trusts what it reads, down to numbers of entries that there are not
     try:
         index = faiss.read_index(str(path))
     except (RuntimeError, MemoryError) as error:
         raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify") from error
-    if index.ntotal != description["num_entries"] or index.d != snapshot.manifest.width:
+    if index.ntotal != record.num_entries or index.d != snapshot.manifest.width:
         raise StoreDamagedError(f"{path} does not fit the store: run nearmt verify")
-    return FaissIndex(index, description["factory"], description["num_probes"])
+    return FaissIndex(index, record.factory, record.num_probes)

@@ -8,11 +8,11 @@ from nearmt.retrieval.index.parts import load_parts
 
 def load_index(snapshot: Snapshot) -> Index:
     """The index that the manifest names; exact search where it names none."""
-    description = snapshot.manifest.index
-    if description is not None and description.get("kind") == "milvus":
+    record = snapshot.manifest.index
+    if record is not None and record.is_milvus:
         from nearmt.retrieval.index.milvus import MilvusIndex
 
         return MilvusIndex(snapshot)
-    if description is not None and "mapped_bytes" in description:
-        return load_parts(snapshot, description)
-    return load_faiss_index(snapshot, description)
+    if record is not None and record.mapped_bytes is not None:
+        return load_parts(snapshot, record, record.mapped_bytes)
+    return load_faiss_index(snapshot, record)

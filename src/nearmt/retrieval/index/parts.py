@@ -5,13 +5,14 @@ Each part is an ordinary faiss file made in bounded memory. Entries that come la
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
 
-from nearmt.datastore import Snapshot, fsync_file, sha256_of
+from nearmt.datastore import IndexRecord, Snapshot, fsync_file, sha256_of
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.retrieval.index.base import Allowed
 from nearmt.retrieval.index.faiss_index import count_lists, trained_index, write_index
@@ -59,8 +60,8 @@ def build_parts(
     memory: int,
     path: Path,
     on_progress: Callable[[int], None] = lambda entries: None,
-) -> dict[str, Any]:
-    """Make the parts, one after another, beside `path`; gives what the manifest should say."""
+) -> IndexRecord:
+    """Make the parts, one after another, beside `path`."""
     width, total = snapshot.manifest.width, len(snapshot)
     check_mapped(factory, width)
     most_rows = max(_FEWEST, memory // (_TRAINED_BYTES * width))
@@ -79,8 +80,8 @@ def build_parts(
         del part
         files[place.name] = sha256_of(place)
         sizes.append(place.stat().st_size)
-    return {"kind": "faiss", "factory": factory, "num_probes": num_probes, "num_entries": total, "files": files,
-            "bytes": sum(sizes), "mapped_bytes": sizes}  # fmt: skip
+    record = IndexRecord("faiss", factory, num_probes, total, files)
+    return replace(record, bytes=sum(sizes), mapped_bytes=tuple(sizes))
 
 
 class PartedIndex:
@@ -140,10 +141,10 @@ def _emptied(part: Any) -> Any:
     return copy
 
 
-def load_parts(snapshot: Snapshot, description: dict[str, Any]) -> PartedIndex:
-    """Map what the manifest names. Whole checksums are left to `nearmt verify`: they would read all of it."""
+def load_parts(snapshot: Snapshot, record: IndexRecord, sizes: Sequence[int]) -> PartedIndex:
+    """Map the files of an index, which have these sizes; `nearmt verify` compares their checksums."""
     parts = []
-    for name, size in zip(description["files"], description["mapped_bytes"], strict=True):
+    for name, size in zip(record.files, sizes, strict=True):
         path = snapshot.folder / name
         try:
             is_whole = path.stat().st_size == size
@@ -153,7 +154,7 @@ def load_parts(snapshot: Snapshot, description: dict[str, Any]) -> PartedIndex:
         if part is None or part.d != snapshot.manifest.width:
             raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify")
         parts.append(part)
-    index = PartedIndex(parts, description["factory"], description["num_probes"])
-    if index.num_entries != description["num_entries"]:
+    index = PartedIndex(parts, record.factory, record.num_probes)
+    if index.num_entries != record.num_entries:
         raise StoreDamagedError(f"the index of {snapshot.folder} does not fit the store: run nearmt verify")
     return index

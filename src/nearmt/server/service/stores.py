@@ -15,7 +15,7 @@ from nearmt.datastore import Filter, Manifest, Origin, open_finished, origins
 from nearmt.decoding.beam import BeamSettings
 from nearmt.decoding.decoder import DecodingSettings
 from nearmt.errors import NearMTError
-from nearmt.methods.registry import best_of, networks_of
+from nearmt.methods.registry import best_of
 from nearmt.models import Seq2Seq
 from nearmt.retrieval.reader import Reader
 from nearmt.server.service.batching import Batcher, BatchListener
@@ -146,8 +146,7 @@ class StoreRegistry:
 
     def _engine_for(self, manifest: Manifest) -> Engine:
         settings = self._settings
-        described = manifest.adaptation["retrieval"] if manifest.adaptation is not None else manifest.model
-        wanted = settings.engine or str(described.get("engine", "torch"))
+        wanted = settings.engine or manifest.engine
         for engine in self.engines:
             model = engine.model
             same = all(manifest.model[part] == getattr(model.identity, part) for part in ("weights", "tokenizer"))
@@ -171,8 +170,8 @@ class StoreRegistry:
             name,
             manifest.languages.source,
             manifest.languages.target,
-            ("base", *(("vanilla", "uniform") if manifest.adaptation else ()), *_networks(manifest)),
-            best_of(manifest.adaptation),
+            ("base", *(("vanilla", "uniform") if manifest.adaptation else ()), *manifest.networks),
+            best_of(manifest),
             manifest.created_at,
             manifest.changed_at,
             manifest.version,
@@ -233,10 +232,6 @@ class StoreRegistry:
             engine.batcher.close(seconds)
         for writer in self._writers.values():
             writer.shutdown(wait=True, cancel_futures=True)
-
-
-def _networks(manifest: Manifest) -> list[str]:
-    return list(networks_of(manifest.adaptation))
 
 
 def _without(described: dict[str, Any] | None, *names: str) -> dict[str, Any] | None:

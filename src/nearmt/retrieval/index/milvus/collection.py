@@ -9,12 +9,13 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nearmt.datastore import Manifest, Snapshot
+from nearmt.datastore import IndexRecord, Manifest, Snapshot
 from nearmt.errors import IndexUnavailableError, NearMTError, StoreError
 from nearmt.retrieval.index.milvus.choice import MilvusChoice, is_lite
 from nearmt.retrieval.index.milvus.connection import Connection
@@ -43,8 +44,8 @@ def make_collection(
     choice: MilvusChoice,
     num_probes: int,
     on_progress: Callable[[int], None] = lambda entries: None,
-) -> dict[str, Any]:
-    """Put all entries into a collection, or the rest of them into one that was begun; gives what the manifest says.
+) -> IndexRecord:
+    """Put all entries into a collection, or the rest of them into one that was begun.
 
     The name follows from what is put in, so that a filling that was cut off is gone on with and no other one is.
     """
@@ -63,28 +64,29 @@ def make_collection(
             _wait_until(lambda: _num_indexed(connection, name), total, "indexed entries")
         _wait_until(lambda: _count(connection, name), total, "entries")
         _wait_for_loaded_index(connection, name)
-    return {
-        "kind": "milvus", "factory": str(choice), "uri": uri, "collection": name, "num_probes": num_probes,
-        "num_entries": total, "num_units": len(snapshot.units), "num_at_making": total, "files": {},
-    }  # fmt: skip
+    record = IndexRecord("milvus", str(choice), num_probes, total, uri=uri, collection=name)
+    return replace(record, num_units=len(snapshot.units), num_at_making=total)
 
 
-def take_in(home: Path, snapshot: Snapshot) -> dict[str, Any] | None:
-    """Carry what came since into the collection of a store, if it is this folder's own; gives what to say of it now."""
-    description = snapshot.manifest.index or {}
-    name, start = description["collection"], description["num_entries"]
+def take_in(home: Path, snapshot: Snapshot) -> IndexRecord | None:
+    """Carry later entries into the collection of a store, if it is this folder's own."""
+    record = snapshot.manifest.index
+    assert record is not None
+    assert record.uri is not None
+    assert record.collection is not None
+    name, start = record.collection, record.num_entries
     if not name.startswith(owned_prefix(home, snapshot.manifest)):
         return None
-    later = snapshot.units[description["num_units"] :]
+    later = snapshot.units[record.num_units :]
     named_again = np.unique(later["sentence"][later["is_first"] == 0])  # they have more origins than they had
     again = [np.arange(*snapshot.entry_range(int(sentence))) for sentence in named_again]
     changed = np.concatenate([np.zeros(0, np.int64), *again])
     tags = origin_tags(snapshot, len(snapshot.units))
-    with closing(Connection(description["uri"], name)) as connection:
+    with closing(Connection(record.uri, name)) as connection:
         for piece in _pieces(np.concatenate([changed[changed < start], np.arange(start, len(snapshot))]), snapshot):
             connection.call("upsert", name, _rows(snapshot, tags, piece))
         _wait_until(lambda: _count(connection, name), len(snapshot), "entries")
-    return {**description, "num_entries": len(snapshot), "num_units": len(snapshot.units)}
+    return replace(record, num_entries=len(snapshot), num_units=len(snapshot.units))
 
 
 def drop_collection(uri: str, name: str) -> None:

@@ -27,12 +27,14 @@ class MilvusIndex:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        described = snapshot.manifest.index or {}
-        self.collection: str = described["collection"]
-        self._num_entries: int = described["num_entries"]
-        self._num_units, self._num_at_making = described["num_units"], described["num_at_making"]
-        self._choice, self._num_probes = MilvusChoice.parse(described["factory"]), described["num_probes"]
-        self._connection = Connection(described["uri"], self.collection)
+        record = snapshot.manifest.index
+        assert record is not None
+        assert record.uri is not None
+        assert record.collection is not None
+        self.collection, self._num_entries = record.collection, record.num_entries
+        self._num_units, self._num_at_making = record.num_units or 0, record.num_at_making or 0
+        self._choice, self._num_probes = MilvusChoice.parse(record.factory), record.num_probes
+        self._connection = Connection(record.uri, self.collection)
         self._has_grown = False  # the collection holds later entries than the snapshot that this was opened with
         self._filters: WeakKeyDictionary[Allowed, str] = WeakKeyDictionary()
         finalize(self, self._connection.close)
@@ -55,7 +57,8 @@ class MilvusIndex:
             return self._compare(queries, k, allowed)
 
     def _is_superseded(self) -> bool:
-        return (Manifest.load(self._snapshot.folder).index or {}).get("collection") != self.collection
+        current = Manifest.load(self._snapshot.folder).index
+        return current is None or current.collection != self.collection
 
     def _compare(self, queries: np.ndarray, k: int, allowed: Allowed | None) -> tuple[np.ndarray, np.ndarray]:
         """Exact search of the stored keys, without Milvus."""
