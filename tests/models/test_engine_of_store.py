@@ -43,7 +43,7 @@ def test_the_memory_helps_the_int8_engine_as_it_helps_torch(client, toy_model, f
 
 
 def test_a_network_trained_on_other_distances_is_refused(client, fast, fast_store):
-    with pytest.raises(StoreMismatchError, match=r"'engine': 'torch'.*'engine': 'int8'.*run nearmt train"):
+    with pytest.raises(StoreMismatchError, match=r"engine torch.*engine int8.*run nearmt train"):
         Translator(client.store, model=fast)
     with pytest.raises(StoreMismatchError, match="run nearmt train"):
         Translator(fast_store.folder, engine="torch")
