@@ -96,7 +96,7 @@ $(DOCS)/.ready: pyproject.toml constraints.txt tools/extra.py
 	@touch $@
 
 docs: $(DOCS)/.ready
-	PYTHONPATH=src $(DOCS)/bin/mkdocs build --strict
+	PYTHONPATH=src NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 
 $(RELEASE)/.ready: pyproject.toml constraints.txt tools/extra.py
 	$(PYTHON) -m venv $(RELEASE)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import urllib.error
 import urllib.request
 
 
@@ -10,6 +11,9 @@ def main() -> None:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/health", timeout=5):
             pass
+    except urllib.error.HTTPError as error:
+        if error.code >= 500:  # 400 is an answer too: allowed_hosts need not name 127.0.0.1
+            sys.exit(f"unhealthy: {error}")
     except OSError as error:
         sys.exit(f"unhealthy: {error}")
 
