@@ -79,6 +79,18 @@ def test_a_command_is_shown_with_usage_limits_default_and_example():
     assert "--help" not in shown
 
 
+def test_optional_arguments_are_bracketed_once_in_the_usage():
+    app = application()
+
+    @app.command()
+    def serve(stores: Annotated[list[str] | None, typer.Argument(metavar="[STORE…]", help="Stores.")] = None) -> None:
+        """Serve."""
+
+    command = reference(app).command("serve")
+    assert command is not None
+    assert "$ prog serve [OPTIONS] [STORE…]\n" in render(command)
+
+
 def test_the_overview_links_every_command_to_its_page():
     overview = render_overview(reference(application(), **{"commands/one": ["greet"], "commands/two": ["store"]}))
     assert "| [`prog greet`](one.md#prog-greet) | Greet somebody. |" in overview

@@ -160,8 +160,9 @@ def _row(parameter: Any, context: Any) -> str:
 
 
 def _usage(piece: str) -> str:
-    """`NAME` for `{NAME}`, and `[STORE…]` for `[STORE…]...`: metavars have their own dots."""
-    return re.sub(r"\{(.*?)\}", r"\1", piece).replace("…...", "…").replace("…]...", "…]")
+    """`NAME` for `{NAME}`, and `[STORE…]` for `[[STORE…]]...`: metavars have brackets and dots of their own."""
+    plain = re.sub(r"^\{(.*)\}|^\[(\[.*\])\]", r"\1\2", piece)
+    return plain.removesuffix("...") if "…" in plain else plain
 
 
 def _type(found: re.Match[str]) -> str:
