@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 MILVUS := .venv-milvus
+DOCS := .venv-docs
+RELEASE := .venv-release
 DEMO_READY := $(VENV)/.demo-ready
 READY := $(VENV)/.test-ready
 PIP := $(RUN)/python -m pip install --disable-pip-version-check
@@ -10,7 +12,8 @@ NEWS := awk '!/^Requirement already satisfied/ { print; fflush() }'
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: help test demo milvus-server experiments lint types tests torture busy fuzz format clean
+.PHONY: help test demo milvus-server experiments lint types tests torture busy fuzz format clean \
+	coverage docs wheels dist docker-steps
 KILLS ?= 300
 FUZZ_MINUTES ?= 20
 
@@ -22,6 +25,10 @@ help:
 	@echo "make busy   add 20,000 pairs in 2,000 commits while another process translates, and time the commits"
 	@echo "make fuzz FUZZ_MINUTES=20  try every property test with fresh random examples, for at least so long"
 	@echo "make milvus-server  install a Milvus server, which the tests then use"
+	@echo "make coverage  run the tests and fail if too few lines and branches were run; htmlcov/ shows which"
+	@echo "make docs   build the documentation site into site/; a gap in the reference or a broken link fails"
+	@echo "make dist   build and check the distributions, install them into an empty environment, run the demo there"
+	@echo "make docker-steps  run the steps of the Dockerfile without Docker and ask the server that they start"
 	@echo "make format put the code into its form"
 
 # torch comes first and by its exact version, so that nothing else chooses another build of it.
@@ -65,6 +72,9 @@ types: $(READY)
 tests: $(READY)
 	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+coverage: $(READY)
+	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term --cov-report=html
+
 torture: $(READY)
 	PYTHONPATH=examples $(RUN)/python tests/torture.py --kills $(KILLS)
 
@@ -78,5 +88,36 @@ format: $(READY)
 	$(RUN)/ruff check --fix .
 	$(RUN)/ruff format .
 
+# In an environment of its own, without torch: the reference needs neither models nor stores.
+$(DOCS)/.ready: pyproject.toml constraints.txt tools/extra.py
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python tools/extra.py docs > $(DOCS)/requirements.txt
+	$(DOCS)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -r $(DOCS)/requirements.txt | $(NEWS)
+	@touch $@
+
+docs: $(DOCS)/.ready
+	PYTHONPATH=src NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+
+$(RELEASE)/.ready: pyproject.toml constraints.txt tools/extra.py
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python tools/extra.py release > $(RELEASE)/requirements.txt
+	$(RELEASE)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -r $(RELEASE)/requirements.txt | $(NEWS)
+	@touch $@
+
+# Wheels are built from the source distributions, so these are known to be complete.
+wheels: $(RELEASE)/.ready
+	rm -rf dist
+	$(RELEASE)/bin/python -m build --outdir dist . > dist.log || { cat dist.log; exit 1; }
+	$(RELEASE)/bin/python -m build --outdir dist packages/nearmt-demo > dist.log || { cat dist.log; exit 1; }
+	rm dist.log
+	$(RELEASE)/bin/twine check --strict dist/*
+	$(RELEASE)/bin/python tools/check_dist.py dist
+
+dist: wheels
+	PYTHON=$(PYTHON) bash tools/try_dist.sh dist
+
+docker-steps:
+	$(PYTHON) tools/try_container.py
+
 clean:
-	rm -rf $(VENV) $(MILVUS) demo-output toy-output paper-output bench-output build dist
+	rm -rf $(VENV) $(MILVUS) $(DOCS) $(RELEASE) demo-output toy-output paper-output bench-output build dist site htmlcov .coverage*
