@@ -10,6 +10,7 @@ from starlette.datastructures import UploadFile
 
 from nearmt.building.corrections import Batch
 from nearmt.corpus import SentencePair
+from nearmt.corpus.extensions import UPLOAD_FORMATS
 from nearmt.corpus.pairs import utc_date
 from nearmt.errors import NearMTError
 from nearmt.server.context import Context
@@ -26,7 +27,7 @@ from nearmt.server.http.schemas import (
     UnitBody,
     UnitsBody,
 )
-from nearmt.server.service.jobs import FORMATS, ImportJob, Upload, format_of, kept_until_started
+from nearmt.server.service.jobs import ImportJob, Upload, format_of, kept_until_started
 from nearmt.server.service.stores import StoreFacts
 from nearmt.server.service.texts import refuse_bad_text
 from nearmt.server.settings import Role
@@ -39,7 +40,7 @@ _IMPORT = {
     "required": ["file"],
     "properties": {
         "file": {"type": "string", "format": "binary", "description": "the file, gzipped or not"},
-        "format": {"type": "string", "enum": list(FORMATS), "description": "else by the file's name"},
+        "format": {"type": "string", "enum": list(UPLOAD_FORMATS), "description": "else by the file's name"},
         "origin": {"type": "string", "maxLength": 1000, "description": "else the file's name"},
     },
 }

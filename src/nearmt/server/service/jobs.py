@@ -15,14 +15,12 @@ from typing import Literal
 
 from nearmt.building.corrections import Batch
 from nearmt.corpus import DropCounts, SentencePair, read_pairs
+from nearmt.corpus.extensions import UPLOAD_FORMATS, format_by_name
 from nearmt.errors import NearMTError, SettingError
 from nearmt.server.http.errors import ApiError
 from nearmt.server.service.stores import StoreRegistry
 
 _PAIRS_AT_ONCE = 200
-FORMATS = ("tmx", "xliff", "po", "tsv", "jsonl")
-_EXTENSIONS = {".tmx": "tmx", ".xlf": "xliff", ".xliff": "xliff", ".sdlxliff": "xliff", ".po": "po", ".tsv": "tsv",
-               ".txt": "tsv", ".jsonl": "jsonl"}  # fmt: skip
 _STEM = "upload"
 
 
@@ -57,13 +55,13 @@ def now() -> str:
 def format_of(file_name: str, stated: str | None) -> str:
     """The format of an uploaded file, by what the client says or by the name it gave."""
     if stated is not None:
-        if stated not in FORMATS:
-            raise ApiError(400, "bad_format", f"the format is one of {', '.join(FORMATS)}")
+        if stated not in UPLOAD_FORMATS:
+            raise ApiError(400, "bad_format", f"the format is one of {', '.join(UPLOAD_FORMATS)}")
         return stated
-    found = _EXTENSIONS.get(Path(file_name.lower().removesuffix(".gz")).suffix)
+    found = format_by_name(file_name)
     if found is None:
         raise ApiError(
-            400, "bad_format", f"the file's name does not tell its format: say which of {', '.join(FORMATS)}"
+            400, "bad_format", f"the file's name does not tell its format: say which of {', '.join(UPLOAD_FORMATS)}"
         )
     return found
 
