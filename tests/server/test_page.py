@@ -385,7 +385,7 @@ def test_a_server_with_keys_asks_for_one_and_says_what_it_lacks(browser, client,
         expect(page.locator("#key-hint")).to_contain_text("This server wants a key")
         page.fill("#key", "no such key")
         page.keyboard.press("Enter")
-        expect(page.locator(".notice-bad")).to_contain_text("This key is not known here")
+        expect(page.locator(".notice-bad")).to_contain_text("Unknown key")
         page.fill("#key", "key-to-translate")
         page.keyboard.press("Enter")
         expect(page.locator("#key-toggle")).to_have_text("Key ✓")
@@ -412,7 +412,7 @@ def answering(status: int, body: dict):
 def test_errors_are_told_in_words(page, server):
     page.fill("#source", "zelle " * 10_000)
     page.click("#translate")
-    expect(page.locator(".notice-bad").last).to_contain_text("characters, and 50000 is the most. Make it shorter")
+    expect(page.locator(".notice-bad").last).to_contain_text("the limit is 50000. Make it shorter")
     answers = {
         "queue_full": (503, "too much is waiting", "Try again in 7 s."),
         "time_limit": (504, "it took longer than 60 seconds", "Try a shorter text."),

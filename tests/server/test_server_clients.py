@@ -109,7 +109,7 @@ def test_libretranslate_fills_files(open_server):
 def test_libretranslate_errors_have_its_form(open_server):
     reply = open_server.post("/translate", {"q": SOURCE, "source": "fr", "target": "en"})
     assert (reply.status_code, list(reply.json())) == (400, ["error"])
-    assert reply.json()["error"] == "no store here translates from fr to en; there is de to en"
+    assert reply.json()["error"] == "no store translates from fr to en; available: de to en"
     assert open_server.post("/translate", {"source": "de", "target": "en"}).status_code == 400
     assert open_server.http.get("/frontend/settings").json()["keyRequired"] is False
     assert open_server.http.get("/health").json() == {"status": "ok"}
@@ -142,7 +142,7 @@ def test_deepl_translates(open_server):
     assert (result.detected_source_lang, result.billed_characters) == ("DE", len(SOURCE))
     results = client.translate_text([SOURCE, OTHER], source_lang="DE", target_lang="EN-GB")
     assert [found.text for found in results] == open_server.translate([SOURCE, OTHER])
-    with pytest.raises(deepl.DeepLException, match="no store here translates from FR to EN-US"):
+    with pytest.raises(deepl.DeepLException, match="no store translates from FR to EN-US"):
         client.translate_text("bonjour", source_lang="FR", target_lang="EN-US")
 
 
@@ -208,7 +208,7 @@ def test_deepl_translation_memories(locked, tmp_path, monkeypatch):
     assert with_memory("client") == before
     with pytest.raises(deepl.DeepLException, match="no such translation memory"):
         with_memory(made)
-    with pytest.raises(deepl.AuthorizationException, match="taken away on the server"):
+    with pytest.raises(deepl.AuthorizationException, match="cannot be deleted through the API"):
         client.delete_translation_memory("client")
 
 
@@ -217,7 +217,7 @@ def test_deepl_import_of_a_bad_file_says_why(locked, tmp_path):
     (tmp_path / "bad.tmx").write_text("<tmx><body>", encoding="utf-8")
     created = client.create_translation_memory_import("bad.tmx", 11)
     assert client.get_translation_memory_job(created.job_id).status == "awaiting_input"
-    with pytest.raises(deepl.DeepLException, match="11 bytes were announced and 3 were sent"):
+    with pytest.raises(deepl.DeepLException, match="announced with 11 bytes, and 3 arrived"):
         client.upload_translation_memory_file(created, b"abc")
     client.upload_translation_memory_file(created, b"<tmx><body>")
     for _ in range(200):

@@ -66,20 +66,20 @@ def test_flags_go_before_the_environment_and_that_before_the_file(config, monkey
     [
         ("", r"^at least one store is needed: nearmt serve client.store$"),
         ("[stores]\n", r"at least one store is needed"),
-        ("prot = 5\n[stores]\na = 'a'", r"server.toml: prot is no setting; the settings there are stores, host, port"),
-        ("[stores]\na = 'a'\n[limits]\nmax_text = 5", r"limits.max_text is no setting; .* max_body_bytes"),
-        ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='12345678'\nrol='edit'", r"keys.0.rol is no setting; .* name"),
+        ("prot = 5\n[stores]\na = 'a'", r"server.toml: prot is not a setting; the settings there are stores, host, port"),
+        ("[stores]\na = 'a'\n[limits]\nmax_text = 5", r"limits.max_text is not a setting; .* max_body_bytes"),
+        ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='12345678'\nrol='edit'", r"keys.0.rol is not a setting; .* name"),
         ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='12345678'\nrole='king'", r"a role is one of translate, edit"),
         ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='short'", r"keys.0.key: .*at least 8"),
         ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='sha256:12'", r"64 hexadecimal digits"),
         ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='12345678'\nstores=['b']", r"the store b, which the server does"),
         ("port = 'x'\n[stores]\na = 'a'", r"^port: input should be a valid integer"),
         ("port = 99999\n[stores]\na = 'a'", r"^port: "),
-        ("[stores]\n'../a' = 'a'", r"'../a' is no name for a store"),
-        ("[stores]\na = 'a'\n[limits]\nrate = 'often'", r"a rate is written as"),
-        ("host = '0.0.0.0'\n[stores]\na = 'a'", r"0.0.0.0 can be reached from other machines: name at least one key"),
+        ("[stores]\n'../a' = 'a'", r"'../a' is not a valid store name"),
+        ("[stores]\na = 'a'\n[limits]\nrate = 'often'", r"write a rate as"),
+        ("host = '0.0.0.0'\n[stores]\na = 'a'", r"0.0.0.0 can be reached from other machines: set at least one key"),
         ("host = '0.0.0.0'\nallow_open_network = true\nallow_edits_without_key = true\n[stores]\na = 'a'",
-         r"allow_edits_without_key goes only with an address of this machine"),
+         r"allow_edits_without_key needs a loopback address"),
         ("port = ", r"server.toml is not valid TOML"),
     ],
 )  # fmt: skip
@@ -92,11 +92,11 @@ def test_what_is_wrong_is_told_in_one_sentence(config, content, sentence):
 def test_unknown_and_broken_variables_are_refused(monkeypatch, tmp_path):
     flags = {"stores": {"a": tmp_path}}
     monkeypatch.setenv("NEARMT_SERVER_PROT", "1")
-    with pytest.raises(SettingError, match="NEARMT_SERVER_PROT is no setting"):
+    with pytest.raises(SettingError, match="NEARMT_SERVER_PROT is not a setting"):
         load_settings(None, flags)
     monkeypatch.delenv("NEARMT_SERVER_PROT")
     monkeypatch.setenv("NEARMT_SERVER_LIMITS__MAX_TEXT", "1")
-    with pytest.raises(SettingError, match=r"limits.max_text is no setting"):
+    with pytest.raises(SettingError, match=r"limits.max_text is not a setting"):
         load_settings(None, flags)
     monkeypatch.delenv("NEARMT_SERVER_LIMITS__MAX_TEXT")
     monkeypatch.setenv("NEARMT_SERVER_KEYS", "[{")

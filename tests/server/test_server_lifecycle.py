@@ -31,13 +31,13 @@ def process(*arguments: object) -> Iterator[tuple[subprocess.Popen, httpx.Client
     ) as found:
         assert found.stderr is not None
         lines: list[str] = []
-        while not (listening := re.search(r"listens at (http://\S+)", lines[-1] if lines else "")):
+        while not (address := re.search(r"listening on (http://\S+)", lines[-1] if lines else "")):
             lines.append(found.stderr.readline())
             assert lines[-1], "".join(lines)
         drain = threading.Thread(target=found.stderr.read, daemon=True)
         drain.start()
         try:
-            with httpx.Client(base_url=listening[1], timeout=30, trust_env=False) as http:
+            with httpx.Client(base_url=address[1], timeout=30, trust_env=False) as http:
                 until = time.monotonic() + 60
                 while http.get("/v1/ready").status_code == 503:
                     assert time.monotonic() < until
@@ -122,5 +122,5 @@ def test_a_port_in_use_is_told(client):
         port = taken.getsockname()[1]
         found = subprocess.run(command(client.store, "--port", port), capture_output=True, text=True, timeout=120)
     assert found.returncode == 2
-    assert f"nearmt: 127.0.0.1:{port} cannot be listened at: is the port in use?" in found.stderr
+    assert f"nearmt: cannot bind to 127.0.0.1:{port}: is the port in use?" in found.stderr
     assert Path(client.store).exists()

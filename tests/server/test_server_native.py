@@ -50,7 +50,7 @@ def test_n_best_gives_the_next_best_too(server):
     assert found["score"] >= found["alternatives"][0]["score"] >= found["alternatives"][1]["score"]
     assert found["text"] == server.translate(SOURCE)
     reply = server.post("/v1/translate", {"text": SOURCE, "n_best": 5})
-    assert (reply.status_code, reply.json()["error"]["message"]) == (400, "n_best is at most 4, this server's beam")
+    assert (reply.status_code, reply.json()["error"]["message"]) == (400, "n_best must not exceed the beam size, 4")
 
 
 def test_evidence_says_where_words_stand(server):
@@ -158,7 +158,7 @@ def test_several_stores_share_a_model_and_are_used_together(client, store_copy, 
     Store(store_copy, model=toy_model).add([(SOURCE, "the window is open .")])
     settings = settings_for(client.store, stores={"house": client.store, "client": store_copy})
     with running(settings) as server:
-        assert len(server.context.registry.engines) == 1
+        assert len(server.context.registry.runners) == 1
         assert "spreadsheet" in server.translate(SOURCE)
         assert server.translate(SOURCE, store="client") == "the window is open ."
         assert server.translate(SOURCE, stores=["house", "client"]) == "the window is open ."

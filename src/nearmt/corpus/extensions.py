@@ -21,6 +21,7 @@ _FORMATS = {extension: name for name, extensions in _EXTENSIONS.items() for exte
 GZIP = ".gz"
 PO_TEMPLATE = ".pot"
 UPLOAD_EXTENSIONS = (*_FORMATS, GZIP)
+DOCUMENT_EXTENSIONS = tuple(extension for name in DOCUMENT_FORMATS for extension in _EXTENSIONS[name])
 
 
 def extension_of(path: str | Path) -> str:
