@@ -58,7 +58,7 @@ class ApiKey(Section):
     key: str = Field(min_length=8, repr=False, description="the key, or sha256: and its hash")
     role: Annotated[Role, BeforeValidator(_parse_role)] = Field(Role.TRANSLATE, description="translate, edit or admin")
     stores: tuple[str, ...] = Field((), description="the stores it may use, the default first; all if empty")
-    rate: Rate | None = Field(None, description="maximum rate of requests; limits.rate if not set")
+    rate: Rate | None = Field(None, description="maximum rate of requests; `limits.rate` if not set")
 
     @field_validator("key")
     @classmethod
@@ -91,7 +91,7 @@ class LimitSettings(Section):
     body_seconds: float = Field(default=60.0, gt=0, description="time limit for receiving the request body")
     rate: Rate = Field(
         default="12000/minute",
-        description='maximum rate of requests per key, or per address without keys; "" for no limit',
+        description='maximum rate of requests per key, or per address without keys; `""` for no limit',
     )
 
 
@@ -113,7 +113,7 @@ class DecodingOptions(Section):
     method: MethodName = Field(
         default="auto", description="default method; auto is the trained network with the lowest held-out loss"
     )
-    beam: int = Field(default=4, ge=1, le=64, description="beam size, and the maximum of n_best")
+    beam: int = Field(default=4, ge=1, le=64, description="beam size, and the maximum of `n_best`")
     length_penalty: float = Field(
         default=0.6, gt=-100, lt=100, description="exponent of the length in the score: log-probability / length^this"
     )
@@ -129,11 +129,11 @@ class ServerSettings(Section):
     allow_edits_without_key: bool = Field(False, description="allow edits without a key, from this machine only")
     allow_translation_without_key: bool = Field(False, description="allow translation without a key if keys are set")
     allow_open_network: bool = Field(False, description="allow binding to a network address without keys")
-    public_metrics: bool = Field(False, description="serve /metrics without a key if keys are set")
+    public_metrics: bool = Field(False, description="serve `/metrics` without a key if keys are set")
     allowed_hosts: tuple[str, ...] = Field(
-        (), description="host names that clients may use for the server; *.example.com for subdomains, * for any"
+        (), description="host names that clients may use for the server; `*.example.com` for subdomains, `*` for any"
     )
-    cors_origins: tuple[str, ...] = Field((), description="web origins that may call the server; * for any")
+    cors_origins: tuple[str, ...] = Field((), description="web origins that may call the server; `*` for any")
     log_texts: bool = Field(False, description="log user texts")
     model: str | None = Field(None, description="name or folder of the stores' model, if it has changed")
     engine: Literal["torch", "int8"] | None = Field(
