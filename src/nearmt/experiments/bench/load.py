@@ -28,9 +28,7 @@ class LoadResult:
     latencies: list[float] = field(default_factory=list)
     num_wrong: int = 0
     errors: list[str] = field(default_factory=list)
-    resident_before: int | None = (
-        None  # bytes of the server process, after as many responses as clients
-    )
+    resident_before: int | None = None  # bytes of the server process, after as many responses as clients
     resident_after: int | None = None
     processor_seconds: float | None = None  # of the server process
 
