@@ -76,7 +76,7 @@ function trainingCard(found) {
   const { metak, vanilla, uniform, held_out: held } = trained;
   const settings = [
     ["Adaptive", `K ≤ ${metak.max_k}`, `T = ${number(metak.temperature)}`],
-    ["Vanilla", `K = ${vanilla.k}`, `T = ${number(vanilla.temperature)}, λ = ${percent(vanilla.knn_share)}`],
+    ["Vanilla", `K = ${vanilla.k}`, `T = ${number(vanilla.temperature)}, λ = ${number(vanilla.knn_share)}`],
     ["Uniform", `K ≤ ${uniform.max_k}`, `T = ${number(uniform.temperature)}`],
   ];
   const losses = ["base", "uniform", "vanilla", "adaptive"]
