@@ -1,4 +1,4 @@
-"""A server in a thread of the test, on a free port, with real sockets."""
+"""Runs a server in a thread of the test process, on a free port with real sockets."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ class Running:
     def translate(self, text: str | list[str], **fields: Any) -> Any:
         reply = self.post("/v1/translate", {"text": text, **fields})
         assert reply.status_code == 200, reply.text
-        texts = [found["text"] for found in reply.json()["translations"]]
+        texts = [translation["text"] for translation in reply.json()["translations"]]
         return texts[0] if isinstance(text, str) else texts
 
 
@@ -46,10 +46,10 @@ def running(settings: ServerSettings) -> Iterator[Running]:
     server = make_server(settings)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    until = time.monotonic() + 30
+    deadline = time.monotonic() + 30
     while not (server.started and server.context.registry.is_ready()):
         assert server.context.registry.failure is None, server.context.registry.failure
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         assert thread.is_alive()
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]

@@ -122,7 +122,7 @@ def test_txt_is_tsv_if_its_first_line_has_a_tab(tmp_path: Path) -> None:
 def test_unknown_extension_lists_the_formats(tmp_path: Path) -> None:
     path = write(tmp_path / "memory.docx", "x")
     for call in (lambda: detect_format(path), lambda: read_all(path)):
-        with pytest.raises(CorpusError, match="--format with one of tmx, xliff, po, tsv, jsonl, lines"):
+        with pytest.raises(CorpusError, match="set `format` to one of tmx, xliff, po, tsv, jsonl, lines"):
             call()
 
 

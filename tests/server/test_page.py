@@ -1,4 +1,4 @@
-"""The page in real Chromium against a real server: what a linguist does with it, with and without a mouse."""
+"""The web page in Chromium against a real server: what a linguist does with it, by mouse and by keyboard."""
 
 import os
 import re
@@ -14,7 +14,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is no
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.part("browser"),
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: install it or name it in CHROMIUM"),
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed; CHROMIUM may name its path"),
 ]
 expect = playwright.expect
 
@@ -44,20 +44,20 @@ def browser():
 
 @pytest.fixture
 def page(browser, server, request):
-    """A page that must not complain in the console, unless the test says that it does."""
+    """A page in a fresh browser context. Errors in its console fail the test."""
     options = getattr(request, "param", {})
     context = browser.new_context(viewport={"width": 1200, "height": 900}, **options)
     found = context.new_page()
     found.set_default_timeout(WAIT)
     expect.set_options(timeout=WAIT)
-    complaints: list[str] = []
-    found.on("pageerror", lambda error: complaints.append(str(error)))
-    found.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    console_errors: list[str] = []
+    found.on("pageerror", lambda error: console_errors.append(str(error)))
+    found.on("console", lambda message: console_errors.append(message.text) if message.type == "error" else None)
     found.goto(str(server.base_url))
     expect(found.locator("#store")).to_be_enabled()
     yield found
     context.close()
-    assert not [text for text in complaints if "Failed to load resource" not in text]
+    assert not [text for text in console_errors if "Failed to load resource" not in text]
 
 
 def translate(page, text: str) -> None:
@@ -75,7 +75,7 @@ def add(server: httpx.Client, **unit: str) -> None:
     assert server.post("/v1/stores/client/units", json={"units": [unit]}).json()["added"] == 1
 
 
-def test_base_and_adaptive_stand_side_by_side_with_what_the_memory_changed(page):
+def test_base_and_adaptive_translations_are_side_by_side_with_changes_marked(page):
     translate(page, f"{TABLE}\n{TABLE}")
     left, right = page.locator(".side").first.bounding_box(), page.locator(".side-memory").first.bounding_box()
     assert left["y"] == right["y"]
@@ -84,16 +84,16 @@ def test_base_and_adaptive_stand_side_by_side_with_what_the_memory_changed(page)
     expect(page.locator(MEMORY_SIDE).first).to_contain_text("spreadsheet")
     assert page.locator(".plain .gone").all_text_contents() == ["table", "table"]
     assert page.locator(f"{MEMORY_SIDE} .is-changed").all_text_contents() == ["spreadsheet", "spreadsheet"]
-    expect(word(page, "spreadsheet")).to_have_class(re.compile("is-pulled"))
+    expect(word(page, "spreadsheet")).to_have_class(re.compile("is-overruled"))
     expect(word(page, "today")).not_to_have_class(re.compile("is-"))
     expect(page.locator("#source-label")).to_have_text("German → English")
 
 
-def test_a_word_shows_its_neighbours_meta_ks_weights_and_the_models_own_candidates(page):
+def test_evidence_of_a_word_shows_neighbours_weights_of_k_and_the_models_candidates(page):
     translate(page, TABLE)
     word(page, "spreadsheet").click()
     evidence = page.locator(".evidence")
-    expect(evidence.locator(".verdict")).to_contain_text("The model alone would have said")
+    expect(evidence.locator(".verdict")).to_contain_text("The model alone would have chosen")
     first = evidence.locator("tbody tr").first
     expect(first.locator("td").nth(0)).to_contain_text("tabelle")
     assert first.locator("mark").text_content() in "spreadsheet"
@@ -108,7 +108,7 @@ def test_a_word_shows_its_neighbours_meta_ks_weights_and_the_models_own_candidat
     expect(page.locator(".evidence h3")).to_have_text("Why “today”")
 
 
-def test_a_correction_is_saved_used_and_replaced_by_a_second_one(page, server):
+def test_a_correction_is_used_and_a_second_one_replaces_it(page, server):
     def correct(target: str) -> None:
         page.click("[data-action=correct]")
         page.fill("#correction", target)
@@ -129,7 +129,7 @@ def test_a_correction_is_saved_used_and_replaced_by_a_second_one(page, server):
     expect(page.locator(MEMORY_SIDE)).to_have_text("the red file closes the folder .")
 
 
-def test_a_bad_segment_is_removed_and_comes_back_as_it_was(page, server):
+def test_removing_a_segment_can_be_undone_without_loss(page, server):
     source = "heute druckt die alte seite das wort ."
     bad = {
         "source": source,
@@ -160,7 +160,7 @@ def test_a_bad_segment_is_removed_and_comes_back_as_it_was(page, server):
     assert server.delete("/v1/stores/client/units", params={"origin": bad["origin"]}).json()["units"] == 1
 
 
-def test_undo_in_the_message_does_the_same(page, server):
+def test_the_undo_button_of_a_message_restores_a_segment(page, server):
     source = "heute sucht die leere form den punkt ."
     target = "the small printer finds the color ."
     add(server, source=source, target=target, origin="wrong")
@@ -168,11 +168,11 @@ def test_undo_in_the_message_does_the_same(page, server):
     word(page, "printer").click()
     page.locator(".evidence tbody tr", has_text=target).first.get_by_role("button", name="Remove").click()
     page.locator(".notice").get_by_role("button", name="Undo").click()
-    expect(page.locator(".notice").last).to_contain_text("back in the memory")
+    expect(page.locator(".notice").last).to_contain_text("Restored to the memory")
     assert server.delete("/v1/stores/client/units", params={"origin": "wrong"}).json()["units"] == 1
 
 
-def test_a_file_goes_into_the_memory_with_its_progress_told(page, tmp_path: Path):
+def test_an_uploaded_file_is_imported_with_progress(page, tmp_path: Path):
     file = tmp_path / "extra.tsv"
     file.write_text("".join(f"die rote datei {n} .\tthe scarlet file {n} .\n" for n in range(250)), encoding="utf-8")
     page.click("#tab-memory")
@@ -189,18 +189,18 @@ def test_a_file_goes_into_the_memory_with_its_progress_told(page, tmp_path: Path
     expect(page.locator("#upload-state")).to_contain_text("The file was not added: broken.tmx")
 
 
-def test_the_store_is_described_and_others_can_be_chosen(page):
+def test_another_store_can_be_selected_and_is_described(page):
     page.select_option("#store", "house")
     page.click("#tab-memory")
     memory = page.locator("#memory")
     expect(memory.locator("h2").first).to_have_text("house")
-    for told in ("500", "German → English", "memory.tsv", "K ≤ 8", "T = 0.1", "Loss on held-out text", "Health ✓ good"):
-        expect(memory).to_contain_text(told)
+    for text in ("500", "German → English", "memory.tsv", "K ≤ 8", "T = 0.1", "Loss on held-out text", "Health ✓ good"):
+        expect(memory).to_contain_text(text)
     assert memory.locator(".bar-list .bar-name").all_text_contents()[-1] == "Adaptive"
-    expect(memory).to_contain_text("Search is exact")
+    expect(memory).to_contain_text("Exact search")
 
 
-def test_the_slider_forces_k_and_shows_what_it_does(page):
+def test_the_slider_sets_k_for_vanilla_and_uniform(page):
     page.select_option("#store", "house")
     page.fill("#source", TABLE)
     page.click("#tab-methods")
@@ -224,7 +224,7 @@ def focused(page) -> str:
     return page.evaluate("document.activeElement.id || document.activeElement.textContent")
 
 
-def test_everything_can_be_done_without_a_mouse(page, server):
+def test_everything_works_by_keyboard(page, server):
     source = "heute kopiert die ordner die kleine linie ."
     page.focus("#source")
     page.keyboard.type(source)
@@ -278,7 +278,7 @@ def test_everything_can_be_done_without_a_mouse(page, server):
 
 
 @pytest.mark.parametrize("page", [{"color_scheme": "dark"}, {"color_scheme": "light"}], indirect=True)
-def test_colours_follow_the_system_and_can_be_read(page, request):
+def test_colours_follow_the_system_and_have_enough_contrast(page, request):
     translate(page, TABLE)
     word(page, "spreadsheet").click()
     expect(page.locator(".evidence mark").first).to_be_visible()
@@ -290,7 +290,7 @@ def test_colours_follow_the_system_and_can_be_read(page, request):
 
 
 def contrast(page, place: str) -> float:
-    """The ratio of WCAG between a text and what lies behind it."""
+    """The WCAG contrast ratio between a text and its background."""
     return page.evaluate(
         """(place) => {
         const element = document.querySelector("main " + place);
@@ -300,23 +300,23 @@ def contrast(page, place: str) -> float:
             for (const color of colors) { canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); }
             return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
         };
-        const grounds = [];
+        const backgrounds = [];
         for (let each = element; each; each = each.parentElement) {
-            grounds.unshift(getComputedStyle(each).backgroundColor);
+            backgrounds.unshift(getComputedStyle(each).backgroundColor);
         }
         const light = (rgb) => {
             const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
             const [r, g, b] = rgb.map((v) => linear(v / 255));
             return 0.2126 * r + 0.7152 * g + 0.0722 * b;
         };
-        const [a, b] = [light(over(grounds)), light(over([...grounds, getComputedStyle(element).color]))];
+        const [a, b] = [light(over(backgrounds)), light(over([...backgrounds, getComputedStyle(element).color]))];
         return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     }""",
         place,
     )
 
 
-def test_a_narrow_window_needs_no_sideways_scrolling(page):
+def test_a_narrow_window_needs_no_horizontal_scrolling(page):
     page.set_viewport_size({"width": 360, "height": 740})
     translate(page, TABLE)
     word(page, "spreadsheet").click()
@@ -331,7 +331,7 @@ def test_a_narrow_window_needs_no_sideways_scrolling(page):
     assert plain["y"] < adapted["y"]
 
 
-def test_markup_in_texts_and_segments_is_shown_and_not_run(page, server):
+def test_markup_in_texts_and_segments_is_shown_as_text(page, server):
     harms = ("<script>h=1</script>", "<img src=x onerror=h=1>")
     source = "heute löscht die farbe die neue drucker ."
     for harm in harms:
@@ -351,7 +351,7 @@ def test_markup_in_texts_and_segments_is_shown_and_not_run(page, server):
     assert server.delete("/v1/stores/client/units", params={"source": source}).json()["units"] == 2
 
 
-def test_the_browser_refuses_to_read_any_string_as_markup(browser, server):
+def test_the_browser_refuses_to_parse_strings_as_html(browser, server):
     context = browser.new_context()
     page = context.new_page()
     page.goto(str(server.base_url))
@@ -360,7 +360,7 @@ def test_the_browser_refuses_to_read_any_string_as_markup(browser, server):
     context.close()
 
 
-def test_characters_beyond_the_basic_plane_do_not_shift_the_words(page, server):
+def test_characters_outside_the_basic_plane_do_not_shift_words(page, server):
     source = "😀 der text zeigt die form ."
     add(server, source=source, target="the text shows the shape .", origin="plain")
     translate(page, source)
@@ -369,7 +369,7 @@ def test_characters_beyond_the_basic_plane_do_not_shift_the_words(page, server):
     assert page.locator(".evidence mark").first.text_content() in "shape"
 
 
-def test_a_server_with_keys_asks_for_one_and_says_what_it_lacks(browser, client, tmp_path):
+def test_a_server_with_keys_asks_for_one(browser, client, tmp_path):
     config = tmp_path / "serve.toml"
     config.write_text(
         f'[stores]\nclient = "{client.store}"\n'
@@ -382,10 +382,10 @@ def test_a_server_with_keys_asks_for_one_and_says_what_it_lacks(browser, client,
         page = context.new_page()
         page.goto(str(http.base_url))
         expect(page.locator("#key")).to_be_focused()
-        expect(page.locator("#key-hint")).to_contain_text("This server wants a key")
+        expect(page.locator("#key-hint")).to_contain_text("This server needs a key")
         page.fill("#key", "no such key")
         page.keyboard.press("Enter")
-        expect(page.locator(".notice-bad")).to_contain_text("This key is not known here")
+        expect(page.locator(".notice-bad")).to_contain_text("Unknown key")
         page.fill("#key", "key-to-translate")
         page.keyboard.press("Enter")
         expect(page.locator("#key-toggle")).to_have_text("Key ✓")
@@ -409,23 +409,23 @@ def answering(status: int, body: dict):
     return lambda route: route.fulfill(status=status, json=body, headers={"Retry-After": "7"})
 
 
-def test_errors_are_told_in_words(page, server):
+def test_errors_are_shown_with_advice(page, server):
     page.fill("#source", "zelle " * 10_000)
     page.click("#translate")
-    expect(page.locator(".notice-bad").last).to_contain_text("characters, and 50000 is the most. Make it shorter")
+    expect(page.locator(".notice-bad").last).to_contain_text("the limit is 50000. Make it shorter")
     answers = {
-        "queue_full": (503, "too much is waiting", "Try again in 7 s."),
+        "queue_full": (503, "the queue is full", "Try again in 7 s."),
         "time_limit": (504, "it took longer than 60 seconds", "Try a shorter text."),
     }
     page.fill("#source", TABLE)
-    for code, (status, message, told) in answers.items():
+    for code, (status, message, advice) in answers.items():
         body = {"error": {"code": code, "message": message}}
         page.route("**/v1/translate", answering(status, body))
         page.click("#translate")
-        expect(page.locator(".notice-bad").last).to_contain_text(told)
+        expect(page.locator(".notice-bad").last).to_contain_text(advice)
         page.unroute("**/v1/translate")
     page.route("**/v1/translate", lambda route: route.abort())
     page.click("#translate")
-    expect(page.locator(".notice-bad").last).to_contain_text("cannot be reached")
+    expect(page.locator(".notice-bad").last).to_contain_text("Cannot reach the server")
     page.unroute("**/v1/translate")
     translate(page, TABLE)

@@ -1,6 +1,7 @@
-"""Who may do what: keys, roles, stores of a key, rates."""
+"""Access: keys, roles, the stores of a key, and rates."""
 
 import hashlib
+import shutil
 
 import pytest
 
@@ -12,14 +13,12 @@ from serving import KEYS, running, settings_for
 UNIT = {"units": [{"source": "die zelle .", "target": "the cell ."}]}
 
 
-def keyed(key: str) -> dict[str, str]:
+def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
 @pytest.fixture(scope="module")
 def locked(client, tmp_path_factory):
-    import shutil
-
     copy = tmp_path_factory.mktemp("access") / "copy.store"
     shutil.copytree(client.store, copy)
     hashed = {"name": "hashed", "key": f"sha256:{hashlib.sha256(b'a hidden key').hexdigest()}", "role": "edit"}
@@ -39,8 +38,8 @@ def locked(client, tmp_path_factory):
         (None, 401, 401, 401),
     ],
 )
-def test_a_role_includes_the_ones_before_it(locked, key, translate, edit, metrics):
-    headers = keyed(key) if key else {}
+def test_a_role_includes_the_lower_roles(locked, key, translate, edit, metrics):
+    headers = bearer(key) if key else {}
     assert locked.post("/v1/translate", {"text": "zelle"}, headers=headers).status_code == translate
     assert locked.http.get("/v1/stores", headers=headers).status_code == translate
     assert locked.post("/v1/stores/client/units", UNIT, headers=headers).status_code == edit
@@ -49,7 +48,7 @@ def test_a_role_includes_the_ones_before_it(locked, key, translate, edit, metric
     assert locked.http.get("/metrics", headers=headers).status_code == metrics
 
 
-def test_health_needs_no_key_and_tells_no_names(locked):
+def test_health_needs_no_key_and_reveals_no_store_names(locked):
     assert locked.http.get("/v1/health").status_code == 200
     assert locked.http.get("/v1/ready").json() == {"ready": True, "stores": {}}
 
@@ -60,7 +59,7 @@ def test_a_key_may_come_in_either_header(locked):
     assert locked.post("/v1/translate", {"text": "zelle"}, headers=deepl).status_code == 200
 
 
-def test_without_keys_everyone_here_translates_and_nobody_edits(client):
+def test_without_keys_local_clients_may_translate_but_not_edit(client):
     with running(settings_for(client.store)) as server:
         assert server.translate("zelle")
         reply = server.post("/v1/stores/client/units", UNIT)
@@ -70,7 +69,7 @@ def test_without_keys_everyone_here_translates_and_nobody_edits(client):
         assert server.http.get("/metrics").status_code == 200
 
 
-def test_translation_may_be_left_open_beside_keys(client):
+def test_translation_without_a_key_can_be_allowed(client):
     with running(settings_for(client.store, keys=KEYS, allow_translation_without_key=True)) as server:
         assert server.translate("zelle")
         assert server.post("/v1/stores/client/units", UNIT).status_code == 401
@@ -80,7 +79,7 @@ def test_a_key_sees_its_own_stores_only(client, store_copy):
     keys = [{"name": "tenant", "key": "key-of-a-tenant", "role": "edit", "stores": ["second"]}]
     settings = settings_for(client.store, stores={"first": client.store, "second": store_copy}, keys=keys)
     with running(settings) as server:
-        headers = keyed("key-of-a-tenant")
+        headers = bearer("key-of-a-tenant")
         listed = server.http.get("/v1/stores", headers=headers).json()["stores"]
         assert [(store["name"], store["is_usual"]) for store in listed] == [("second", True)]
         reply = server.post("/v1/translate", {"text": "zelle"}, headers=headers)
@@ -92,18 +91,18 @@ def test_a_key_sees_its_own_stores_only(client, store_copy):
             assert server.http.get(f"/v1/stores/{name}", headers=headers).status_code == 404
 
 
-def test_a_rate_holds_for_each_key(client):
+def test_each_key_has_its_own_rate(client):
     keys = [{**KEYS[0], "rate": "3/minute"}, KEYS[1]]
-    keeper = Authenticator(settings_for(client.store, keys=keys))
+    authenticator = Authenticator(settings_for(client.store, keys=keys))
     for _ in range(3):
-        keeper.admit("key-to-translate", "1.2.3.4", Role.TRANSLATE)
+        authenticator.admit("key-to-translate", "1.2.3.4", Role.TRANSLATE)
     with pytest.raises(ApiError, match="more than 3/minute requests") as caught:
-        keeper.admit("key-to-translate", "1.2.3.4", Role.TRANSLATE)
+        authenticator.admit("key-to-translate", "1.2.3.4", Role.TRANSLATE)
     assert (caught.value.status_code, caught.value.headers) == (429, {"Retry-After": "1"})
-    assert keeper.admit("key-to-edit-with", "1.2.3.4", Role.TRANSLATE).name == "editor"
+    assert authenticator.admit("key-to-edit-with", "1.2.3.4", Role.TRANSLATE).name == "editor"
 
 
-def test_texts_are_logged_only_when_asked(client, caplog):
+def test_texts_are_logged_only_if_enabled(client, caplog):
     caplog.set_level("INFO", "nearmt.server")
     secret = "die geheime zelle ."
     with running(settings_for(client.store)) as server:

@@ -1,4 +1,4 @@
-"""The real clients of other services, unmodified, against our server."""
+"""Unmodified clients of LibreTranslate, DeepL and Apertium against our server."""
 
 import json
 import threading
@@ -60,7 +60,7 @@ def test_libretranslatepy_with_keys(locked):
         caught.value.close()
 
 
-def test_libretranslate_in_json_form_and_query(open_server):
+def test_libretranslate_accepts_json_forms_and_queries(open_server):
     expected = open_server.translate(SOURCE)
     fields = {"q": SOURCE, "source": "de", "target": "en"}
     assert open_server.post("/translate", fields).json() == {"translatedText": expected}
@@ -72,8 +72,8 @@ def test_libretranslate_in_json_form_and_query(open_server):
     assert [len(found) for found in reply["alternatives"]] == [2, 2]
     assert [found["language"] for found in reply["detectedLanguage"]] == ["de", "de"]
     repeated = [("q", SOURCE), ("q", OTHER), ("source", "de"), ("target", "en")]
-    form = open_server.http.post("/translate", content=urlencode(repeated),
-                                 headers={"Content-Type": "application/x-www-form-urlencoded"})  # fmt: skip
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    form = open_server.http.post("/translate", content=urlencode(repeated), headers=headers)
     assert len(form.json()["translatedText"]) == 2
 
 
@@ -93,7 +93,7 @@ msgstr ""
 """
 
 
-def test_libretranslate_fills_files(open_server):
+def test_libretranslate_translates_files(open_server):
     fields = {"source": "de", "target": "en"}
     reply = open_server.http.post("/translate_file", data=fields, files={"file": ("a.po", PO.encode())})
     assert reply.status_code == 200, reply.text
@@ -106,16 +106,16 @@ def test_libretranslate_fills_files(open_server):
     assert open_server.http.get("/download_file/none").status_code == 404
 
 
-def test_libretranslate_errors_have_its_form(open_server):
+def test_libretranslate_errors_have_its_format(open_server):
     reply = open_server.post("/translate", {"q": SOURCE, "source": "fr", "target": "en"})
     assert (reply.status_code, list(reply.json())) == (400, ["error"])
-    assert reply.json()["error"] == "no store here translates from fr to en; there is de to en"
+    assert reply.json()["error"] == "no store translates from fr to en; available: de to en"
     assert open_server.post("/translate", {"source": "de", "target": "en"}).status_code == 400
     assert open_server.http.get("/frontend/settings").json()["keyRequired"] is False
     assert open_server.http.get("/health").json() == {"status": "ok"}
 
 
-def test_a_suggestion_goes_into_the_memory(locked):
+def test_a_suggestion_is_added_to_the_memory(locked):
     fields = {"q": SOURCE, "s": "the window is open .", "source": "de", "target": "en"}
     assert locked.post("/suggest", {**fields, "api_key": "key-to-translate"}).status_code == 403
     assert locked.post("/suggest", fields).status_code == 403
@@ -127,7 +127,7 @@ def test_a_suggestion_goes_into_the_memory(locked):
     assert api.translate(SOURCE, "de", "en") == "the image is open ."
 
 
-def test_omegats_apertium_connector(open_server):
+def test_omegat_translates_through_apertium(open_server):
     query = urlencode({"q": SOURCE, "markUnknown": "no", "langpair": "de|en", "key": ""})
     with urllib.request.urlopen(f"{open_server.url}/translate?{query}") as reply:
         content = json.load(reply)
@@ -142,11 +142,11 @@ def test_deepl_translates(open_server):
     assert (result.detected_source_lang, result.billed_characters) == ("DE", len(SOURCE))
     results = client.translate_text([SOURCE, OTHER], source_lang="DE", target_lang="EN-GB")
     assert [found.text for found in results] == open_server.translate([SOURCE, OTHER])
-    with pytest.raises(deepl.DeepLException, match="no store here translates from FR to EN-US"):
+    with pytest.raises(deepl.DeepLException, match="no store translates from FR to EN-US"):
         client.translate_text("bonjour", source_lang="FR", target_lang="EN-US")
 
 
-def test_deepl_as_its_node_client_sends_it(open_server):
+def test_deepl_accepts_forms_as_sent_by_its_node_client(open_server):
     form = urlencode([("text", SOURCE), ("text", OTHER), ("source_lang", "de"), ("target_lang", "en-us")])
     headers = {"Content-Type": "application/x-www-form-urlencoded", "Authorization": "DeepL-Auth-Key any"}
     reply = open_server.http.post("/v2/translate", content=form, headers=headers).json()
@@ -208,16 +208,16 @@ def test_deepl_translation_memories(locked, tmp_path, monkeypatch):
     assert with_memory("client") == before
     with pytest.raises(deepl.DeepLException, match="no such translation memory"):
         with_memory(made)
-    with pytest.raises(deepl.AuthorizationException, match="taken away on the server"):
+    with pytest.raises(deepl.AuthorizationException, match="cannot be deleted through the API"):
         client.delete_translation_memory("client")
 
 
-def test_deepl_import_of_a_bad_file_says_why(locked, tmp_path):
+def test_deepl_import_of_a_malformed_file_reports_the_reason(locked, tmp_path):
     client = translator(locked, "key-to-edit-with")
     (tmp_path / "bad.tmx").write_text("<tmx><body>", encoding="utf-8")
     created = client.create_translation_memory_import("bad.tmx", 11)
     assert client.get_translation_memory_job(created.job_id).status == "awaiting_input"
-    with pytest.raises(deepl.DeepLException, match="11 bytes were announced and 3 were sent"):
+    with pytest.raises(deepl.DeepLException, match="announced with 11 bytes, and 3 arrived"):
         client.upload_translation_memory_file(created, b"abc")
     client.upload_translation_memory_file(created, b"<tmx><body>")
     for _ in range(200):

@@ -1,12 +1,15 @@
-"""Settings: flags before environment before TOML, and one sentence for what is wrong."""
+"""Settings: flags override the environment, which overrides TOML; errors are one sentence."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from pydantic.fields import FieldInfo
 
 from nearmt.errors import SettingError
+from nearmt.methods.registry import AUTO, METHODS
 from nearmt.server.configuration import load_settings
-from nearmt.server.settings import ApiKey, Role, Section, ServerSettings
+from nearmt.server.settings import ApiKey, MethodName, Role, Section, ServerSettings
 
 FULL = """
 host = "127.0.0.1"
@@ -41,7 +44,7 @@ def config(tmp_path):
     return write
 
 
-def test_a_file_is_read_and_its_folders_are_seen_from_it(config, tmp_path):
+def test_store_folders_are_relative_to_the_file(config, tmp_path):
     found = load_settings(config(FULL))
     assert found.stores["client"] == tmp_path / "client.store"
     assert str(found.stores["house"]) == "/srv/house.store"
@@ -50,7 +53,7 @@ def test_a_file_is_read_and_its_folders_are_seen_from_it(config, tmp_path):
     assert "a-key-for" not in repr(found)
 
 
-def test_flags_go_before_the_environment_and_that_before_the_file(config, monkeypatch, tmp_path):
+def test_flags_override_the_environment_and_the_environment_overrides_the_file(config, monkeypatch, tmp_path):
     monkeypatch.setenv("NEARMT_SERVER_PORT", "9001")
     monkeypatch.setenv("NEARMT_SERVER_LIMITS__MAX_TEXTS", "8")
     found = load_settings(config(FULL))
@@ -61,42 +64,50 @@ def test_flags_go_before_the_environment_and_that_before_the_file(config, monkey
     assert [key.name for key in load_settings(config(FULL)).keys] == ["x"]
 
 
+STORE = "[stores]\na = 'a'\n"
+KEY = f"{STORE}[[keys]]\nname='x'\n"
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
         ("", r"^at least one store is needed: nearmt serve client.store$"),
         ("[stores]\n", r"at least one store is needed"),
-        ("prot = 5\n[stores]\na = 'a'", r"server.toml: prot is no setting; the settings there are stores, host, port"),
-        ("[stores]\na = 'a'\n[limits]\nmax_text = 5", r"limits.max_text is no setting; .* max_body_bytes"),
-        ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='12345678'\nrol='edit'", r"keys.0.rol is no setting; .* name"),
-        ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='12345678'\nrole='king'", r"a role is one of translate, edit"),
-        ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='short'", r"keys.0.key: .*at least 8"),
-        ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='sha256:12'", r"64 hexadecimal digits"),
-        ("[stores]\na = 'a'\n[[keys]]\nname='x'\nkey='12345678'\nstores=['b']", r"the store b, which the server does"),
-        ("port = 'x'\n[stores]\na = 'a'", r"^port: input should be a valid integer"),
-        ("port = 99999\n[stores]\na = 'a'", r"^port: "),
-        ("[stores]\n'../a' = 'a'", r"'../a' is no name for a store"),
-        ("[stores]\na = 'a'\n[limits]\nrate = 'often'", r"a rate is written as"),
-        ("host = '0.0.0.0'\n[stores]\na = 'a'", r"0.0.0.0 can be reached from other machines: name at least one key"),
-        ("host = '0.0.0.0'\nallow_open_network = true\nallow_edits_without_key = true\n[stores]\na = 'a'",
-         r"allow_edits_without_key goes only with an address of this machine"),
+        (f"prot = 5\n{STORE}", r"server.toml: prot is not a setting; the settings there are stores, host, port"),
+        (f"{STORE}[limits]\nmax_text = 5", r"limits.max_text is not a setting; .* max_body_bytes"),
+        (f"{KEY}key='12345678'\nrol='edit'", r"keys.0.rol is not a setting; .* name"),
+        (f"{KEY}key='12345678'\nrole='king'", r"a role is one of translate, edit"),
+        (f"{KEY}key='short'", r"keys.0.key: .*at least 8"),
+        (f"{KEY}key='sha256:12'", r"64 lower-case hexadecimal digits"),
+        (f"{KEY}key='12345678'\nstores=['b']", r"the store b, which the server does"),
+        (f"{KEY}key='12345678'\nrate='often'", r"keys.0.rate: write a rate as"),
+        (f"port = 'x'\n{STORE}", r"^port: input should be a valid integer"),
+        (f"port = 99999\n{STORE}", r"^port: "),
+        ("[stores]\n'../a' = 'a'", r"'../a' is not a valid store name"),
+        (f"{STORE}[limits]\nrate = 'often'", r"write a rate as"),
+        (f"allowed_hosts = ['a*.example']\n{STORE}", r"allowed_hosts: 'a\*.example' is not a host name"),
+        (f"host = '0.0.0.0'\n{STORE}", r"0.0.0.0 can be reached from other machines: set at least one key"),
+        (
+            f"host = '0.0.0.0'\nallow_open_network = true\nallow_edits_without_key = true\n{STORE}",
+            r"allow_edits_without_key needs a loopback address",
+        ),
         ("port = ", r"server.toml is not valid TOML"),
     ],
-)  # fmt: skip
-def test_what_is_wrong_is_told_in_one_sentence(config, content, sentence):
+)
+def test_errors_are_one_sentence(config, content, sentence):
     with pytest.raises(SettingError, match=sentence) as caught:
         load_settings(config(content))
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_and_broken_variables_are_refused(monkeypatch, tmp_path):
+def test_unknown_and_malformed_variables_are_refused(monkeypatch, tmp_path):
     flags = {"stores": {"a": tmp_path}}
     monkeypatch.setenv("NEARMT_SERVER_PROT", "1")
-    with pytest.raises(SettingError, match="NEARMT_SERVER_PROT is no setting"):
+    with pytest.raises(SettingError, match="NEARMT_SERVER_PROT is not a setting"):
         load_settings(None, flags)
     monkeypatch.delenv("NEARMT_SERVER_PROT")
     monkeypatch.setenv("NEARMT_SERVER_LIMITS__MAX_TEXT", "1")
-    with pytest.raises(SettingError, match=r"limits.max_text is no setting"):
+    with pytest.raises(SettingError, match=r"limits.max_text is not a setting"):
         load_settings(None, flags)
     monkeypatch.delenv("NEARMT_SERVER_LIMITS__MAX_TEXT")
     monkeypatch.setenv("NEARMT_SERVER_KEYS", "[{")
@@ -112,20 +123,37 @@ def test_a_missing_file_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("host", "is_local"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)]
 )
-def test_which_addresses_are_this_machine(host, is_local, tmp_path):
+def test_loopback_addresses_are_local(host, is_local, tmp_path):
     found = load_settings(None, {"stores": {"a": tmp_path}, "host": host, "allow_open_network": True})
     assert found.is_local is is_local
 
 
-def test_every_setting_is_in_the_docs():
+def test_the_docs_describe_every_setting():
     page = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
     for name, field in ServerSettings.model_fields.items():
-        inner = field.annotation
-        names = [f"{name}.{key}" for key in inner.model_fields] if is_section(inner) else [name]
-        for setting in names:
-            assert f"`{setting}`" in page or f"[{setting}]" in page, setting
+        if is_section(field.annotation):
+            rows = [row(f"{name}.{key}", inner) for key, inner in field.annotation.model_fields.items()]
+        else:
+            rows = [] if name in ("stores", "keys") else [row(name, field)]  # the example shows these tables
+        for expected in rows:
+            assert expected in page
     for name in ApiKey.model_fields:
         assert f"    {name} = " in page, name
+
+
+def row(name: str, field: FieldInfo) -> str:
+    default = field.default
+    if isinstance(default, bool):
+        shown = str(default).lower()
+    elif isinstance(default, int):
+        shown = f"{default:,}".replace(",", " ") if default >= 10_000 else str(default)
+    else:
+        shown = "–" if default is None else "none" if default == () else str(default)
+    return f"| `{name}` | {shown} | {field.description} |"
+
+
+def test_methods_are_those_of_the_library():
+    assert set(get_args(MethodName)) == {AUTO, *METHODS}
 
 
 def is_section(kind: object) -> bool:

@@ -1,8 +1,9 @@
-"""The server as a process: it starts, says why it cannot, ends in order, and loses nothing when it is killed."""
+"""The server process: it starts or says why not, shuts down gracefully, and loses nothing when killed."""
 
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -31,13 +32,13 @@ def process(*arguments: object) -> Iterator[tuple[subprocess.Popen, httpx.Client
     ) as found:
         assert found.stderr is not None
         lines: list[str] = []
-        while not (listening := re.search(r"listens at (http://\S+)", lines[-1] if lines else "")):
+        while not (address := re.search(r"listening on (http://\S+)", lines[-1] if lines else "")):
             lines.append(found.stderr.readline())
             assert lines[-1], "".join(lines)
         drain = threading.Thread(target=found.stderr.read, daemon=True)
         drain.start()
         try:
-            with httpx.Client(base_url=listening[1], timeout=30, trust_env=False) as http:
+            with httpx.Client(base_url=address[1], timeout=30, trust_env=False) as http:
                 until = time.monotonic() + 60
                 while http.get("/v1/ready").status_code == 503:
                     assert time.monotonic() < until
@@ -49,14 +50,14 @@ def process(*arguments: object) -> Iterator[tuple[subprocess.Popen, httpx.Client
             drain.join(5)
 
 
-def test_sigterm_finishes_what_is_under_way(client):
+def test_sigterm_finishes_running_requests(client):
     with process(client.store) as (server, http):
         replies = []
 
-        def ask() -> None:
+        def translate() -> None:
             replies.append(http.post("/v1/translate", json={"text": [f"{SOURCE} {n}" for n in range(150)]}))
 
-        thread = threading.Thread(target=ask)
+        thread = threading.Thread(target=translate)
         thread.start()
         time.sleep(0.3)
         server.send_signal(signal.SIGTERM)
@@ -66,8 +67,8 @@ def test_sigterm_finishes_what_is_under_way(client):
         assert server.wait(20) == 0
 
 
-def test_what_was_answered_is_there_after_a_kill(store_copy):
-    answered: list[str] = []
+def test_confirmed_additions_survive_a_kill(store_copy):
+    confirmed: list[str] = []
     with process(store_copy, "--allow-edits-without-key") as (server, http):
 
         def add() -> None:
@@ -78,20 +79,20 @@ def test_what_was_answered_is_there_after_a_kill(store_copy):
                 except httpx.TransportError:
                     return
                 if reply.status_code == 200:
-                    answered.append(str(number))
+                    confirmed.append(str(number))
 
         thread = threading.Thread(target=add)
         thread.start()
         until = time.monotonic() + 30
-        while len(answered) < 5 and time.monotonic() < until:
+        while len(confirmed) < 5 and time.monotonic() < until:
             time.sleep(0.01)
         server.kill()
         thread.join()
-    assert len(answered) >= 5
+    assert len(confirmed) >= 5
     store = Store(store_copy)
     assert store.verify().is_sound
     kept = {pair.unit_id for pair in store.snapshot().all_units() if pair.origin == "kill"}
-    assert set(answered) <= kept
+    assert set(confirmed) <= kept
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_what_was_answered_is_there_after_a_kill(store_copy):
         (["{store}", "--model", "/nowhere"], "/nowhere"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_and_exit_code_2(client, arguments, sentence):
+def test_a_faulty_configuration_gives_one_sentence_and_exit_code_2(client, arguments, sentence):
     given = [argument.format(store=client.store) for argument in arguments]
     found = subprocess.run(command(*given, "--port", 0), capture_output=True, text=True, timeout=120)
     assert found.returncode == 2, found.stderr
@@ -113,14 +114,12 @@ def test_what_is_wrong_is_one_sentence_and_exit_code_2(client, arguments, senten
     assert "Traceback" not in found.stderr
 
 
-def test_a_port_in_use_is_told(client):
-    import socket
-
+def test_a_port_in_use_is_reported(client):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         found = subprocess.run(command(client.store, "--port", port), capture_output=True, text=True, timeout=120)
     assert found.returncode == 2
-    assert f"nearmt: 127.0.0.1:{port} cannot be listened at: is the port in use?" in found.stderr
+    assert f"nearmt: cannot bind to 127.0.0.1:{port}: is the port in use?" in found.stderr
     assert Path(client.store).exists()

@@ -1,4 +1,4 @@
-"""The native API: texts in, translations with evidence out, and memories that change."""
+"""The native API: translation, evidence, and editing of stores."""
 
 import io
 import threading
@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from nearmt.store import Store
 from nearmt.translator import Translator
 from serving import Running, running, settings_for
 
@@ -24,7 +25,7 @@ def editable(store_copy):
         yield found
 
 
-def test_one_text_or_many_is_what_the_translator_gives(server, client):
+def test_translations_equal_those_of_the_translator(server, client):
     sources = [source for source, _ in client.test_pairs[:12]]
     alone = [found.text for found in Translator(client.store).translate(sources)]
     assert server.translate(sources) == alone
@@ -32,7 +33,7 @@ def test_one_text_or_many_is_what_the_translator_gives(server, client):
     assert "spreadsheet" in server.translate(SOURCE)
 
 
-def test_methods_and_their_settings_are_those_of_the_request(server, client):
+def test_a_request_may_set_the_method_and_its_settings(server, client):
     base = Translator(client.store, method="base").translate([SOURCE])[0].text
     vanilla = (
         Translator(client.store, method="vanilla", k=2, temperature=0.5, knn_share=0.9).translate([SOURCE])[0].text
@@ -44,16 +45,16 @@ def test_methods_and_their_settings_are_those_of_the_request(server, client):
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "bad_setting")
 
 
-def test_n_best_gives_the_next_best_too(server):
+def test_n_best_returns_alternatives(server):
     (found,) = server.post("/v1/translate", {"text": SOURCE, "n_best": 3}).json()["translations"]
     assert len(found["alternatives"]) == 2
     assert found["score"] >= found["alternatives"][0]["score"] >= found["alternatives"][1]["score"]
     assert found["text"] == server.translate(SOURCE)
     reply = server.post("/v1/translate", {"text": SOURCE, "n_best": 5})
-    assert (reply.status_code, reply.json()["error"]["message"]) == (400, "n_best is at most 4, this server's beam")
+    assert (reply.status_code, reply.json()["error"]["message"]) == (400, "n_best must not exceed the beam size, 4")
 
 
-def test_evidence_says_where_words_stand(server):
+def test_evidence_has_positions_in_the_translation(server):
     text = f"{SOURCE}\n\n{SOURCE}"
     (found,) = server.post("/v1/translate", {"text": text, "evidence": True}).json()["translations"]
     words = [found["text"][token["start"] : token["end"]].strip() for token in found["tokens"]]
@@ -67,7 +68,7 @@ def test_evidence_says_where_words_stand(server):
     assert sum(size["probability"] for size in token["size_probabilities"]) == pytest.approx(1, abs=1e-4)
 
 
-def test_long_text_keeps_its_white_space(server):
+def test_white_space_is_kept(server):
     one, other = SOURCE, "die neue zelle zeigt die tabelle ."
     text = f"  {one}\n\n\t{other}\r\n {one}  "
     first, second = server.translate([one, other])
@@ -75,7 +76,7 @@ def test_long_text_keeps_its_white_space(server):
     assert server.translate(["", " \n", "zelle"])[:2] == ["", " \n"]
 
 
-def test_stores_are_listed_and_described_without_their_places(server, client):
+def test_stores_are_described_without_paths(server, client):
     (listed,) = server.http.get("/v1/stores").json()["stores"]
     assert (listed["name"], listed["is_usual"], listed["sentences"]) == ("client", True, 500)
     assert listed["languages"] == {"source": "de", "target": "en"}
@@ -86,7 +87,7 @@ def test_stores_are_listed_and_described_without_their_places(server, client):
     assert server.http.get("/v1/stores/other").json()["error"]["code"] == "no_such_store"
 
 
-def test_an_addition_is_used_by_the_next_request_and_a_removal_too(editable: Running):
+def test_the_next_request_sees_additions_and_removals(editable: Running):
     pair = {"source": SOURCE, "target": "the window is open .", "unit_id": "u1"}
     before = editable.translate(SOURCE)
     added = editable.post("/v1/stores/client/units", {"units": [pair], "origin": "review"})
@@ -102,7 +103,7 @@ def test_an_addition_is_used_by_the_next_request_and_a_removal_too(editable: Run
     assert editable.http.delete("/v1/stores/client/units").status_code == 400
 
 
-def test_a_filter_leaves_out_origins(editable: Running):
+def test_a_filter_selects_origins(editable: Running):
     pair = {"source": SOURCE, "target": "the window is open .", "origin": "other client"}
     assert editable.post("/v1/stores/client/units", {"units": [pair]}).status_code == 200
     assert editable.translate(SOURCE) == "the window is open ."
@@ -132,7 +133,7 @@ def finished(server: Running, id: str) -> dict:
     return job
 
 
-def test_a_bad_file_fails_with_one_sentence_that_names_no_place(editable: Running):
+def test_a_malformed_file_fails_with_one_sentence_without_paths(editable: Running):
     file = {"file": ("../../etc/bad.tmx", io.BytesIO(b"<tmx><body><tu>"), "text/xml")}
     reply = editable.http.post("/v1/stores/client/import", files=file)
     job = finished(editable, reply.json()["id"])
@@ -143,22 +144,18 @@ def test_a_bad_file_fails_with_one_sentence_that_names_no_place(editable: Runnin
     assert editable.http.post("/v1/stores/client/import", files=unknown).json()["error"]["code"] == "bad_format"
 
 
-def test_a_store_changed_on_disk_is_seen_without_a_restart(client, store_copy, toy_model):
-    from nearmt.store import Store
-
+def test_changes_on_disk_are_seen_without_a_restart(client, store_copy, toy_model):
     with running(settings_for(store_copy)) as server:
         assert "spreadsheet" in server.translate(SOURCE)
         Store(store_copy, model=toy_model).add([(SOURCE, "the window is open .")])
         assert server.translate(SOURCE) == "the window is open ."
 
 
-def test_several_stores_share_a_model_and_are_used_together(client, store_copy, toy_model):
-    from nearmt.store import Store
-
+def test_stores_share_a_model_and_can_be_searched_together(client, store_copy, toy_model):
     Store(store_copy, model=toy_model).add([(SOURCE, "the window is open .")])
     settings = settings_for(client.store, stores={"house": client.store, "client": store_copy})
     with running(settings) as server:
-        assert len(server.context.registry.engines) == 1
+        assert len(server.context.registry.runners) == 1
         assert "spreadsheet" in server.translate(SOURCE)
         assert server.translate(SOURCE, store="client") == "the window is open ."
         assert server.translate(SOURCE, stores=["house", "client"]) == "the window is open ."
@@ -178,15 +175,15 @@ def test_status_routes(server):
     assert server.http.get("/docs").status_code == 404
 
 
-def test_answers_do_not_mix_when_many_ask_at_once(server, client):
+def test_concurrent_requests_get_their_own_results(server, client):
     sources = [source for source, _ in client.test_pairs[:40]]
     alone = {found.source: found.text for found in Translator(client.store).translate(sources)}
     wrong = []
 
-    def ask(mine: list[str]) -> None:
+    def translate(mine: list[str]) -> None:
         wrong.extend(source for source in mine if server.translate(source) != alone[source])
 
-    threads = [threading.Thread(target=ask, args=(sources[start::8],)) for start in range(8)]
+    threads = [threading.Thread(target=translate, args=(sources[start::8],)) for start in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -23,11 +23,12 @@ class DocumentJob:
 def document_job(text: str, out: Path | None, n_best: int, overwrite: bool) -> DocumentJob | None:
     """The job if the text is a translator's file by its name; it is refused, if at all, before a model is loaded."""
     from nearmt.corpus import check_readable
+    from nearmt.corpus.extensions import PO_TEMPLATE
     from nearmt.documents import document_format
     from nearmt.errors import DocumentError, SettingError
 
     path = Path(text)
-    if path.suffix.lower() == ".pot":
+    if path.suffix.lower() == PO_TEMPLATE:
         raise DocumentError(f"{path} is a PO template: make a PO file of it with msginit, then translate that.")
     if document_format(path) is None:
         return None

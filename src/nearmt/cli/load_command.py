@@ -109,7 +109,7 @@ def _server(store: Path, options: list[str]) -> Iterator[tuple[str, int]]:
                 if process.poll() is not None:
                     raise NearMTError(f"the server did not start: {log.read_text(encoding='utf-8').strip()}")
                 time.sleep(0.1)
-                listening = re.search(r"listens at (http://\S+)", log.read_text(encoding="utf-8"))
+                listening = re.search(r"listening on (http://\S+)", log.read_text(encoding="utf-8"))
             while True:
                 try:
                     with urlopen(f"{listening[1]}/v1/ready"):

@@ -5,7 +5,8 @@ as a stream of `SentencePair`. What is not a confirmed, non-empty pair is droppe
 Duplicates and length are not judged here.
 """
 
-from nearmt.corpus.formats import FORMATS, detect_format, read_pairs
+from nearmt.corpus.extensions import FORMATS
+from nearmt.corpus.formats import detect_format, read_pairs
 from nearmt.corpus.pairs import DropCounts, PairSieve, SentencePair, normalise_space
 from nearmt.corpus.streams import check_readable, read_lines
 from nearmt.corpus.tmx_writer import write_tmx

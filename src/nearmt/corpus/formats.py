@@ -1,11 +1,12 @@
-"""The way into the room: which format a file is in, and the reader for it.
+"""Finds out which format a file is in and reads its sentence pairs.
 
-A new format is added in three places: its extensions, its name, its line in `_read_file`.
+To add a format, add it to `extensions` and give it a line in `_read_file`.
 """
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from nearmt.corpus.extensions import FORMATS, PO_TEMPLATE, extension_of, format_by_name
 from nearmt.corpus.languages import LanguagePair
 from nearmt.corpus.pairs import DropCounts, PairSieve, SentencePair
 from nearmt.corpus.plain import read_aligned, read_jsonl, read_tsv
@@ -15,38 +16,26 @@ from nearmt.corpus.tmx import read_tmx
 from nearmt.corpus.xliff import read_xliff
 from nearmt.errors import CorpusError, SettingError
 
-FORMATS = ("tmx", "xliff", "po", "tsv", "jsonl", "lines")
-_EXTENSIONS = {
-    ".tmx": "tmx",
-    ".xlf": "xliff",
-    ".xliff": "xliff",
-    ".sdlxliff": "xliff",
-    ".mxliff": "xliff",
-    ".po": "po",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-}
-
 
 def detect_format(path: str | Path) -> str:
     """The format by the file's name; `.txt` by whether its first line has a tab. Standard input is TSV."""
     found = _find_format(path)
     if found is None:
-        raise CorpusError(f"{path}: its name does not tell the format; give --format with one of {', '.join(FORMATS)}.")
+        raise CorpusError(
+            f"{path}: the file name does not show its format; set `format` to one of {', '.join(FORMATS)}."
+        )
     return found
 
 
 def _find_format(path: str | Path) -> str | None:
     if str(path) == STDIN:
         return "tsv"
-    name = Path(path).name.lower().removesuffix(".gz")
-    extension = Path(name).suffix
-    if extension == ".pot":
+    extension = extension_of(path)
+    if extension == PO_TEMPLATE:
         raise CorpusError(f"{path} is a PO template: it has no translations.")
     if extension == ".txt":
         return "tsv" if any("\t" in line for line in _first_line(path)) else "lines"
-    return _EXTENSIONS.get(extension)
+    return format_by_name(path)
 
 
 def _first_line(path: str | Path) -> list[str]:

@@ -3,6 +3,7 @@
 A file is never written anew: units are found by position, translations are spliced in, and every other byte stays.
 """
 
-from nearmt.documents.filling import Summary, document_format, translate_document
+from nearmt.corpus.extensions import document_format
+from nearmt.documents.filling import Summary, translate_document
 
 __all__ = ["Summary", "document_format", "translate_document"]

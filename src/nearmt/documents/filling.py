@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nearmt.corpus.extensions import document_format
 from nearmt.corpus.languages import LanguagePair
 from nearmt.corpus.streams import check_readable
 from nearmt.documents.elements import check_document
@@ -19,8 +20,6 @@ from nearmt.progress import Progress, silent
 
 Translate = Callable[[list[str]], list[str]]
 
-_FORMATS = {".xlf": "xliff", ".xliff": "xliff", ".sdlxliff": "xliff", ".mxliff": "xliff", ".mqxliff": "xliff",
-            ".po": "po", ".tmx": "tmx"}  # fmt: skip
 _READERS = {"xliff": read_xliff, "po": read_po, "tmx": read_tmx}
 _UNITS_AT_ONCE = 256
 
@@ -33,11 +32,6 @@ class Summary:
     left: dict[str, int] = field(default_factory=dict)  # why → how many
     piecewise: int = 0  # of the filled: translated around a tag or placeholder
     untranslated: int = 0  # of the filled: a sentence is still the source's, for its tags could not be kept
-
-
-def document_format(path: str | Path) -> str | None:
-    """xliff, po or tmx by the file's name; None for any other file."""
-    return _FORMATS.get(Path(path).suffix.lower())
 
 
 def translate_document(

@@ -1,6 +1,6 @@
-"""HTTP: native, LibreTranslate- and DeepL-compatible routes over one translator, with batching across requests.
+"""HTTP server: native, LibreTranslate, DeepL and Apertium APIs, with batching across requests.
 
-`settings` and `configuration` say what may be set; `access` who may do what; `stores` holds them and their models;
-`orders` and `batching` decode together what arrives together; `translation` turns a request into sentences and back;
-`native_…`, `libretranslate`, `deepl_…` and `apertium` are the routes; `guard` stands before all of them.
+`settings` and `configuration` define the configuration and read it. `http` holds what any web service needs,
+`service` translates and keeps the stores, `routes` maps each API to the service, and `page` holds the web page. `app`
+assembles them and `run` starts the process.
 """

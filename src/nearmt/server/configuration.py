@@ -1,4 +1,7 @@
-"""Where settings come from: flags before environment variables before one TOML file. Unknown keys are refused."""
+"""Reads the settings: command-line flags override environment variables, which override one TOML file.
+
+Unknown settings are refused.
+"""
 
 import os
 import tomllib
@@ -12,14 +15,14 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from pydantic_settings.exceptions import SettingsError
 
 from nearmt.errors import SettingError
-from nearmt.server.settings import Section, ServerSettings
+from nearmt.server.settings import ApiKey, Section, ServerSettings
 
 PREFIX = "NEARMT_SERVER_"
-_LEVELS = "__"
+_DELIMITER = "__"
 
 
-class _Given(PydanticBaseSettingsSource):
-    """Values that were read elsewhere."""
+class _FixedSource(PydanticBaseSettingsSource):
+    """Values that have already been read."""
 
     def __init__(self, settings: type[BaseSettings], values: Mapping[str, Any]) -> None:
         super().__init__(settings)
@@ -33,13 +36,15 @@ class _Given(PydanticBaseSettingsSource):
 
 
 def load_settings(config: Path | None = None, flags: Mapping[str, Any] | None = None) -> ServerSettings:
-    """The settings of a server; a flag that is None was not given."""
-    from_file = _read(config) if config is not None else {}
+    """Read and check the settings. Flags that are None were not given."""
+    from_file = _read_toml(config) if config is not None else {}
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     _refuse_unknown_variables()
 
     class Sources(ServerSettings, BaseSettings):
-        model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter=_LEVELS, extra="forbid", frozen=True)
+        model_config = SettingsConfigDict(
+            env_prefix=PREFIX, env_nested_delimiter=_DELIMITER, extra="forbid", frozen=True
+        )
 
         @classmethod
         def settings_customise_sources(
@@ -52,20 +57,20 @@ def load_settings(config: Path | None = None, flags: Mapping[str, Any] | None = 
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             layers = [given, env_settings(), from_file]
             for number, layer in enumerate(layers):
-                # Sources are merged table by table, but stores that are named replace all others.
+                # Tables are merged across sources, except the stores: the first source that has any replaces the rest.
                 if any("stores" in before for before in layers[:number]):
                     layers[number] = {name: value for name, value in layer.items() if name != "stores"}
-            return tuple(_Given(settings_cls, layer) for layer in layers)
+            return tuple(_FixedSource(settings_cls, layer) for layer in layers)
 
     try:
         return Sources()  # type: ignore[call-arg]  # the values come from the sources
     except SettingsError as error:
         raise SettingError(f"an environment variable beginning with {PREFIX} is not valid JSON: {error}") from None
     except ValidationError as error:
-        raise SettingError(_sentence(error.errors()[0], config)) from None
+        raise SettingError(_message(error.errors()[0], config)) from None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -73,7 +78,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} is not valid TOML: {error}") from None
     stores = content.get("stores")
-    if isinstance(stores, dict):  # a folder is meant as seen from the file that names it
+    if isinstance(stores, dict):  # paths are relative to the file
         content["stores"] = {
             name: path.parent / folder if isinstance(folder, str) else folder for name, folder in stores.items()
         }
@@ -83,39 +88,35 @@ def _read(path: Path) -> dict[str, Any]:
 def _refuse_unknown_variables() -> None:
     for variable in sorted(os.environ):
         if variable.startswith(PREFIX):
-            name = variable.removeprefix(PREFIX).lower().split(_LEVELS)[0]
+            name = variable.removeprefix(PREFIX).lower().split(_DELIMITER)[0]
             if name not in ServerSettings.model_fields:
                 raise SettingError(
-                    f"{variable} is no setting; the settings are {', '.join(ServerSettings.model_fields)}"
+                    f"{variable} is not a setting; the settings are {', '.join(ServerSettings.model_fields)}"
                 )
 
 
-def _sentence(error: ErrorDetails, config: Path | None) -> str:
-    """What is wrong with one setting, for the operator."""
-    where = ".".join(str(part) for part in error["loc"])
+def _message(error: ErrorDetails, config: Path | None) -> str:
+    """One sentence for the operator about a faulty setting."""
+    location = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        *tables, name = [str(part) for part in error["loc"]]
-        section = _section(tables)
+        section = _section([str(part) for part in error["loc"][:-1]])
         known = f"; the settings there are {', '.join(section.model_fields)}" if section is not None else ""
         file = f"{config}: " if config is not None else ""
-        return f"{file}{where or name} is no setting{known}"
+        return f"{file}{location} is not a setting{known}"
     if error["type"] == "missing" and error["loc"] == ("stores",):
         return "at least one store is needed: nearmt serve client.store"
     reason = error["msg"].removeprefix("Value error, ")
-    return f"{where}: {reason[0].lower()}{reason[1:]}" if where else reason
+    return f"{location}: {reason[0].lower()}{reason[1:]}" if location else reason
 
 
 def _section(names: list[str]) -> type[Section] | None:
+    """The section at this path of the configuration; None if it is not a section."""
     section: type[Section] = ServerSettings
     for name in names:
         if name.isdigit():
             continue
         field = section.model_fields.get(name)
-        inner = field.annotation if field is not None else None
-        if name == "keys":
-            from nearmt.server.settings import ApiKey
-
-            inner = ApiKey
+        inner = ApiKey if name == "keys" else field.annotation if field is not None else None
         if not (isinstance(inner, type) and issubclass(inner, Section)):
             return None
         section = inner

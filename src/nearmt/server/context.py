@@ -1,13 +1,17 @@
-"""What every route needs: one object on the application, and who is calling."""
+"""The parts of a server that every route needs, stored on the application, and authentication of requests."""
 
 from dataclasses import dataclass
 
 from fastapi import Request
 
-from nearmt.server.http.auth import Authenticator, Caller
+from nearmt.datastore import Filter
+from nearmt.methods.registry import MethodRequest
+from nearmt.server.caller import Caller
+from nearmt.server.http.auth import Authenticator
 from nearmt.server.http.metrics import Metrics
+from nearmt.server.service.downloads import Downloads
 from nearmt.server.service.jobs import ImportJobs
-from nearmt.server.service.kept_files import KeptFiles
+from nearmt.server.service.options import TranslationOptions
 from nearmt.server.service.store_choice import StoreChooser
 from nearmt.server.service.stores import StoreRegistry
 from nearmt.server.service.translation import TranslationService
@@ -25,24 +29,29 @@ class Context:
     chooser: StoreChooser
     service: TranslationService
     jobs: ImportJobs
-    files: KeptFiles
+    downloads: Downloads
 
     @classmethod
     def of(cls, request: Request) -> "Context":
+        """The context of the application that handles this request."""
         found: Context = request.app.state.context
         return found
 
     def admit(self, request: Request, role: Role, key: str | None = None) -> Caller:
-        """The caller, if it may do this; `key` is one that came in the body or the query."""
+        """Authenticate the caller and check its role and rate; `key` is a key from the body or the query."""
         address = request.client.host if request.client else "unknown"
-        caller = self.authenticator.admit(key or key_of_header(request), address, role)
+        caller = self.authenticator.admit(key or key_from_headers(request), address, role)
         request.scope.setdefault("state", {})["caller"] = caller.name
         return caller
 
+    def options(self, store: str, *, n_best: int = 1, only: tuple[str, ...] = ()) -> TranslationOptions:
+        """Options for one store with the server's default method."""
+        return TranslationOptions((store,), MethodRequest(self.settings.decoding.method), Filter(only), n_best)
 
-def key_of_header(request: Request) -> str | None:
-    """A key in the headers, however a protocol writes it."""
-    kind, _, value = request.headers.get("authorization", "").partition(" ")
-    if kind.lower() in ("bearer", "deepl-auth-key") and value.strip():
+
+def key_from_headers(request: Request) -> str | None:
+    """The key in the headers, in any of the forms that the supported protocols use."""
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() in ("bearer", "deepl-auth-key") and value.strip():
         return value.strip()
     return request.headers.get("x-api-key")

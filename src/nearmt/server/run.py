@@ -1,4 +1,4 @@
-"""Running a server: uvicorn with a limit on slow headers, logs without users' texts, and an orderly end."""
+"""Runs a server: uvicorn with a time limit for request headers, logs without user texts, graceful shutdown."""
 
 import asyncio
 import logging
@@ -21,22 +21,22 @@ log = logging.getLogger("nearmt.server")
 _MAX_HEADER_BYTES = 64 * 1024
 
 
-def protocol_with_limit(seconds: float) -> type[H11Protocol]:
-    """HTTP where a client that has not sent its headers in time is hung up on."""
+def protocol_with_timeout(seconds: float) -> type[H11Protocol]:
+    """HTTP/1.1 that closes the connection if the request headers do not arrive in time."""
 
     class Protocol(H11Protocol):
         _timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._timer = self.loop.call_later(seconds, self._hang_up)
+            self._timer = self.loop.call_later(seconds, self._close_if_idle)
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             if self.conn.their_state is not h11.IDLE:
                 self._stop_timer()
-            elif self._timer is None:  # the first bytes of another request on the same connection
-                self._timer = self.loop.call_later(seconds, self._hang_up)
+            elif self._timer is None:  # first bytes of the next request on a kept-alive connection
+                self._timer = self.loop.call_later(seconds, self._close_if_idle)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_timer()
@@ -47,7 +47,7 @@ def protocol_with_limit(seconds: float) -> type[H11Protocol]:
                 self._timer.cancel()
                 self._timer = None
 
-        def _hang_up(self) -> None:
+        def _close_if_idle(self) -> None:
             self._timer = None
             if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
                 self.transport.close()
@@ -56,7 +56,7 @@ def protocol_with_limit(seconds: float) -> type[H11Protocol]:
 
 
 class Server(uvicorn.Server):
-    """Says where it listens, and stops if the stores cannot be loaded."""
+    """A uvicorn server that prints its address and exits if a store cannot be loaded."""
 
     def __init__(self, config: uvicorn.Config, context: Context) -> None:
         super().__init__(config)
@@ -65,13 +65,16 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
         for server in self.servers:
-            for listening in server.sockets:
-                host, port = listening.getsockname()[:2]
-                shown = f"[{host}]" if ":" in host else host
-                print(f"nearmt listens at http://{shown}:{port}", file=sys.stderr, flush=True)
+            for bound in server.sockets:
+                host, port = bound.getsockname()[:2]
+                url_host = f"[{host}]" if ":" in host else host
+                print(f"nearmt is listening on http://{url_host}:{port}", file=sys.stderr, flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop in order; asked a second time, at once. The signal is not raised again: the end is as it should be."""
+        """Shut down gracefully; on a second signal, at once.
+
+        Unlike uvicorn's own handler it does not raise the signal again, so that the process exits with code 0.
+        """
         self.force_exit = self.should_exit
         self.should_exit = True
 
@@ -81,17 +84,17 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def make_server(settings: ServerSettings) -> "Server":
-    """A server that is ready to run."""
+def make_server(settings: ServerSettings) -> Server:
+    """Create a server that is ready to run."""
     app = create_app(settings)
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        http=protocol_with_limit(settings.limits.header_seconds),
+        http=protocol_with_timeout(settings.limits.header_seconds),
         ws="none",
         log_config=None,
-        access_log=False,  # ours has no queries, which may hold texts
+        access_log=False,  # ours leaves out query strings, which may contain user texts
         server_header=False,
         proxy_headers=False,
         limit_concurrency=settings.limits.max_connections,
@@ -103,20 +106,24 @@ def make_server(settings: ServerSettings) -> "Server":
 
 
 def _check_address(host: str, port: int) -> None:
-    """Refuse an address that is taken, before anything is loaded."""
+    """Refuse an address that cannot be bound, before anything is loaded."""
     try:
         (family, kind, protocol, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         with socket.socket(family, kind, protocol) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             trial.bind(address)
     except OSError:
-        raise SettingError(f"{host}:{port} cannot be listened at: is the port in use?") from None
+        raise _bind_error(host, port) from None
+
+
+def _bind_error(host: str, port: int) -> SettingError:
+    return SettingError(f"cannot bind to {host}:{port}: is the port in use?")
 
 
 def serve(settings: ServerSettings) -> None:
-    """Run until SIGTERM or SIGINT; what is under way then is finished."""
+    """Run until SIGTERM or SIGINT, then finish the requests in progress."""
     for folder in settings.stores.values():
-        open_finished(folder.absolute())  # what is wrong with a store is told before anything is loaded
+        open_finished(folder.absolute())  # report a faulty store before loading a model
     _check_address(settings.host, settings.port)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -124,6 +131,6 @@ def serve(settings: ServerSettings) -> None:
     try:
         server.run()
     except SystemExit:
-        raise SettingError(f"{settings.host}:{settings.port} cannot be listened at: is the port in use?") from None
+        raise _bind_error(settings.host, settings.port) from None
     if server.context.registry.failure is not None:
         raise server.context.registry.failure

@@ -1,4 +1,4 @@
-"""Load on a running server: many clients at once, every answer compared with what the engine alone gives."""
+"""Load generator: many concurrent clients of a server, with every response compared with an expected translation."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """How much load; it ends with the time or with the number of requests, whichever comes first."""
+    """Number of clients, and when to stop: after `seconds` or after `requests`, whichever comes first."""
 
     clients: int = 64
     seconds: float = 120.0
@@ -22,29 +22,32 @@ class LoadSettings:
 
 @dataclass
 class LoadResult:
-    """What came of it."""
+    """Measurements of one run."""
 
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)
     num_wrong: int = 0
     errors: list[str] = field(default_factory=list)
-    resident_before: int | None = None  # bytes of the server's process, after every client has had one answer
+    resident_before: int | None = None  # bytes of the server process, after as many responses as clients
     resident_after: int | None = None
-    processor_seconds: float | None = None  # of the server's process
+    processor_seconds: float | None = None  # of the server process
 
     @property
     def throughput(self) -> float:
-        """Answers a second."""
+        """Responses per second."""
         return len(self.latencies) / self.seconds if self.seconds else 0.0
 
     def percentile(self, share: float) -> float:
-        """The time within which this share of the answers came, in seconds."""
+        """The latency in seconds that this share of the responses did not exceed."""
         ordered = sorted(self.latencies)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 class _Client:
-    """One connection that is kept open. Written by hand, since clients share the processor with what they measure."""
+    """A minimal HTTP client with one kept-alive connection.
+
+    A full HTTP library would take CPU time from the server, which runs on the same machine.
+    """
 
     def __init__(self, url: str, key: str | None) -> None:
         parts = urlsplit(url)
@@ -54,7 +57,7 @@ class _Client:
             self._head += f"Authorization: Bearer {key}\r\n"
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, text: str) -> str:
+    async def translate(self, text: str) -> str:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._streams
@@ -66,8 +69,8 @@ class _Client:
         content = json.loads(await reader.readexactly(length))
         if " 200 " not in head.partition("\r\n")[0]:
             raise RuntimeError(content["error"]["message"])
-        found: str = content["translations"][0]["text"]
-        return found
+        translation: str = content["translations"][0]["text"]
+        return translation
 
     def close(self) -> None:
         if self._streams is not None:
@@ -77,37 +80,37 @@ class _Client:
 def run_load(
     url: str, texts: Sequence[str], expected: Sequence[str], settings: LoadSettings, process_id: int | None = None
 ) -> LoadResult:
-    """Run the clients; each asks for one text after the other, and all begin at different ones."""
-    return asyncio.run(_put_load(url, texts, expected, settings, process_id))
+    """Run the clients; each translates one text after the other, starting at a different text."""
+    return asyncio.run(_run_clients(url, texts, expected, settings, process_id))
 
 
-async def _put_load(
+async def _run_clients(
     url: str, texts: Sequence[str], expected: Sequence[str], settings: LoadSettings, process_id: int | None
 ) -> LoadResult:
     result = LoadResult()
-    began, spent_before = time.monotonic(), processor_seconds(process_id)
-    asked = 0
+    began, cpu_before = time.monotonic(), processor_seconds(process_id)
+    num_requests = 0
 
-    def wants_more() -> bool:
-        nonlocal asked
-        asked += 1
-        is_early = time.monotonic() - began < settings.seconds
-        return is_early and (settings.requests is None or asked <= settings.requests)
+    def may_continue() -> bool:
+        nonlocal num_requests
+        num_requests += 1
+        has_time = time.monotonic() - began < settings.seconds
+        return has_time and (settings.requests is None or num_requests <= settings.requests)
 
     async def run(number: int) -> None:
         client = _Client(url, settings.key)
         at = number * len(texts) // settings.clients
-        while wants_more():
+        while may_continue():
             start = time.monotonic()
             try:
-                found = await client.ask(texts[at % len(texts)])
+                translation = await client.translate(texts[at % len(texts)])
             except (OSError, RuntimeError, ValueError, asyncio.IncompleteReadError) as error:
                 result.errors.append(f"{type(error).__name__}: {error}")
                 client.close()
                 client = _Client(url, settings.key)
                 continue
             result.latencies.append(time.monotonic() - start)
-            result.num_wrong += found != expected[at % len(texts)]
+            result.num_wrong += translation != expected[at % len(texts)]
             if result.resident_before is None and len(result.latencies) >= settings.clients:
                 result.resident_before = resident_bytes(process_id)
             at += 1
@@ -116,13 +119,13 @@ async def _put_load(
     await asyncio.gather(*(run(number) for number in range(settings.clients)))
     result.seconds = time.monotonic() - began
     result.resident_after = resident_bytes(process_id)
-    spent = processor_seconds(process_id)
-    result.processor_seconds = None if spent is None or spent_before is None else spent - spent_before
+    cpu_after = processor_seconds(process_id)
+    result.processor_seconds = None if cpu_after is None or cpu_before is None else cpu_after - cpu_before
     return result
 
 
 def resident_bytes(process_id: int | None) -> int | None:
-    """How much memory a process holds; None where the system does not say."""
+    """Resident memory of a process; None without /proc."""
     path = Path(f"/proc/{process_id}/statm")
     if process_id is None or not path.exists():
         return None
@@ -130,7 +133,7 @@ def resident_bytes(process_id: int | None) -> int | None:
 
 
 def processor_seconds(process_id: int | None) -> float | None:
-    """How long a process has been computing; None where the system does not say."""
+    """CPU time of a process; None without /proc."""
     path = Path(f"/proc/{process_id}/stat")
     if process_id is None or not path.exists():
         return None

@@ -1,31 +1,22 @@
-"""Who is calling and what they may do: keys compared in constant time, roles, and rates."""
+"""Authentication: identifies callers by key, checks their roles and limits their rates."""
 
 import hashlib
 import hmac
-from dataclasses import dataclass
 
 from limits import parse
 from limits.storage import MemoryStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 
+from nearmt.server.caller import Caller
 from nearmt.server.http.errors import ApiError
 from nearmt.server.settings import ApiKey, Role, ServerSettings
 
-_WRONG_KEYS = parse("30/minute")  # from one address; then it waits
-_EXAMPLE = "send it as Authorization: Bearer KEY"
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who makes a request."""
-
-    name: str  # of the key, or the address where there is none
-    role: Role | None
-    stores: tuple[str, ...] = ()  # that it may use; all if none is named
+_WRONG_KEYS = parse("30/minute")  # allowed per address
+_HEADER_HINT = "send it as Authorization: Bearer KEY"
 
 
 class Authenticator:
-    """Knows the keys of a server."""
+    """Checks requests against the keys in the settings."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
@@ -33,16 +24,15 @@ class Authenticator:
         self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
 
     def admit(self, key: str | None, address: str, role: Role) -> Caller:
-        """The caller, if it may act in this role, and not too often."""
+        """Identify the caller; raises `ApiError` unless it has this role and keeps to its rate."""
         caller = self._identify(key, address)
-        self._count(caller)
+        self._check_rate(caller)
         if not self.may(caller, role):
+            needed = role.name.lower()
             if caller.role is None:
-                raise ApiError(401, "key_needed", f"this needs a key with the role {role.name.lower()}: {_EXAMPLE}")
-            raise ApiError(
-                403, "not_allowed", f"the key {caller.name} has the role {caller.role.name.lower()}, and this needs "
-                f"{role.name.lower()}"
-            )  # fmt: skip
+                raise ApiError(401, "key_needed", f"this needs a key with the role {needed}: {_HEADER_HINT}")
+            has = caller.role.name.lower()
+            raise ApiError(403, "not_allowed", f"the key {caller.name} has the role {has}, and this needs {needed}")
         return caller
 
     def _identify(self, key: str | None, address: str) -> Caller:
@@ -50,19 +40,19 @@ class Authenticator:
             return Caller(address, None)
         given = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
         found: ApiKey | None = None
-        for digest, known in self._digests:  # all of them, so that the time does not tell which one was near
+        for digest, known in self._digests:  # compare with all keys, so that timing reveals nothing
             if hmac.compare_digest(digest, given):
                 found = known
         if found is None:
             if not self._settings.keys:
-                return Caller(address, None)  # clients that cannot leave the key out send any
+                return Caller(address, None)  # some clients always send a key, even if none is needed
             if not self._limiter.hit(_WRONG_KEYS, "wrong", address):
                 raise ApiError(429, "too_many_requests", "too many wrong keys: wait a minute", {"Retry-After": "60"})
-            raise ApiError(403, "wrong_key", "this key is not known here")
+            raise ApiError(403, "wrong_key", "unknown key")
         return Caller(found.name, found.role, found.stores)
 
     def may(self, caller: Caller, role: Role) -> bool:
-        """Whether a caller may act in this role."""
+        """Whether a caller has this role."""
         if caller.role is not None:
             return caller.role >= role
         settings = self._settings
@@ -70,7 +60,7 @@ class Authenticator:
             return not settings.keys or settings.allow_translation_without_key
         return role == Role.EDIT and settings.allow_edits_without_key
 
-    def _count(self, caller: Caller) -> None:
+    def _check_rate(self, caller: Caller) -> None:
         own = next((key.rate for key in self._settings.keys if key.name == caller.name and caller.role), None)
         rate = self._settings.limits.rate if own is None else own
         if rate and not self._limiter.hit(parse(rate), "rate", str(caller.role), caller.name):

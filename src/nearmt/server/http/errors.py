@@ -1,8 +1,10 @@
-"""How errors leave the server: a status, a short code for machines and one sentence for people."""
+"""Error responses: a status, a short code for programs and one sentence for people."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from nearmt.errors import (
@@ -18,11 +20,14 @@ from nearmt.errors import (
     StoreMismatchError,
 )
 
-# FastAPI lets an HTTPException pass that is raised while it reads a body, and turns every other one into a 400.
+log = logging.getLogger("nearmt.server")
 
 
 class ApiError(HTTPException):
-    """An answer that is an error."""
+    """An error response.
+
+    It is an HTTPException because FastAPI turns any other exception raised while it reads a body into a plain 400.
+    """
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, message, dict(headers) if headers else None)
@@ -33,77 +38,91 @@ class ApiError(HTTPException):
         return str(self.detail)
 
 
-CODES = {400: "bad_request", 401: "key_needed", 403: "not_allowed", 404: "not_found", 405: "method_not_allowed",
-         413: "too_large", 415: "unsupported_type", 422: "bad_request", 429: "too_many_requests"}  # fmt: skip
-# Later ones are more general.
-_STATUS: tuple[tuple[type[NearMTError], int, str], ...] = (
+_CODES = {
+    400: "bad_request",
+    401: "key_needed",
+    403: "not_allowed",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_type",
+    422: "bad_request",
+    429: "too_many_requests",
+}
+_MESSAGES = {404: "no such path", 405: "this path does not support this method"}
+# The first matching class applies. The messages of these errors are sent to the client.
+_PUBLIC: tuple[tuple[type[NearMTError], int, str], ...] = (
     (StoreLockedError, 409, "store_locked"),
-    (StoreDamagedError, 500, "store_damaged"),
-    (StoreMismatchError, 409, "store_mismatch"),
     (CorpusError, 400, "unreadable_file"),
     (MarkupError, 400, "bad_markup"),
     (DocumentError, 400, "unreadable_file"),
     (SettingError, 400, "bad_setting"),
     (MissingExtraError, 501, "not_installed"),
-    (NearMTError, 500, "internal_error"),
 )
-
-
-_RETRY_AFTER = 5  # seconds, when the search engine is away
+_INDEX_RETRY_SECONDS = 5
+_LIBRETRANSLATE_PATHS = frozenset(
+    {"translate", "translate_file", "detect", "languages", "suggest", "frontend", "health", "download_file"}
+)
 
 
 def from_nearmt(error: NearMTError) -> ApiError:
-    """What the server says where nearmt raised."""
+    """The response to an error of nearmt.
+
+    Errors that the client cannot have caused may name files or addresses of the server, so their messages go to the
+    log, and the client gets a general one.
+    """
+    for kind, status, code in _PUBLIC:
+        if isinstance(error, kind):
+            return ApiError(status, code, str(error))
+    log.error("%s: %s", type(error).__name__, error)
     if isinstance(error, IndexUnavailableError):
-        # Where the search engine is and what ails it is the operator's business, whose log says it.
         return ApiError(
-            503, "index_unavailable", "the search engine of this store does not answer: try again later",
-            {"Retry-After": str(_RETRY_AFTER)},
-        )  # fmt: skip
-    status, code = next((status, code) for kind, status, code in _STATUS if isinstance(error, kind))
-    return ApiError(status, code, str(error))
+            503,
+            "index_unavailable",
+            "the search engine of this store does not answer: try again later",
+            {"Retry-After": str(_INDEX_RETRY_SECONDS)},
+        )
+    if isinstance(error, StoreMismatchError):
+        return ApiError(409, "store_mismatch", "a store of this server does not match its model: see the server's log")
+    if isinstance(error, StoreDamagedError):
+        return ApiError(500, "store_damaged", "a store of this server is damaged: see the server's log")
+    return unexpected()
 
 
 def from_http(error: HTTPException) -> ApiError:
-    """An error of the framework, such as an unknown path, in our form."""
+    """A framework error, such as an unknown path, in our format."""
     if isinstance(error, ApiError):
         return error
-    sentences = {404: "there is nothing at this path", 405: "this path does not take this method"}
-    message = sentences.get(error.status_code, str(error.detail))
-    code = CODES.get(error.status_code, "error")
-    return ApiError(error.status_code, code, message, error.headers)
+    message = _MESSAGES.get(error.status_code, str(error.detail))
+    return ApiError(error.status_code, _CODES.get(error.status_code, "error"), message, error.headers)
 
 
 def from_validation(errors: list[Any]) -> ApiError:
-    """The first thing that is wrong with a request. What was sent is not repeated."""
+    """The first fault of a request. The response does not repeat what the client sent."""
     first = errors[0]
-    where = ".".join(str(part) for part in first.get("loc", ()) if part not in ("body", "query", "path"))
-    reason = str(first.get("msg", "it is not what was expected")).removeprefix("Value error, ")
     if first.get("type") == "json_invalid":
         return ApiError(400, "bad_json", "the body is not valid JSON")
+    location = ".".join(str(part) for part in first.get("loc", ()) if part not in ("body", "query", "path"))
+    reason = str(first.get("msg", "invalid value")).removeprefix("Value error, ")
     if first.get("type") == "extra_forbidden":
-        reason = "there is no such field"
+        reason = "unknown field"
     reason = reason[:1].lower() + reason[1:]
-    return ApiError(400, "bad_request", f"{where}: {reason}" if where else reason)
+    return ApiError(400, "bad_request", f"{location}: {reason}" if location else reason)
 
 
 def unexpected() -> ApiError:
-    """Our own fault; what happened is in the log."""
-    return ApiError(500, "internal_error", "something went wrong in the server: its log says more")
+    """The response to a fault of the server; the details are in the log."""
+    return ApiError(500, "internal_error", "internal error: see the server's log")
 
 
-def in_dialect(error: ApiError, path: str) -> tuple[int, dict[str, Any]]:
-    """Status and body of an error in the words of the protocol that the path belongs to."""
-    is_deepl, is_libre = path.startswith(("/v2/", "/v3/")), path.strip("/").split("/")[0] in LIBRETRANSLATE_PATHS
-    # Their clients know a missing key by 403 alone.
+def error_response(error: ApiError, path: str) -> JSONResponse:
+    """An error in the format of the API that the path belongs to."""
+    is_deepl, is_libre = path.startswith(("/v2/", "/v3/")), path.strip("/").split("/")[0] in _LIBRETRANSLATE_PATHS
+    # Clients of DeepL and LibreTranslate recognise a missing key only by status 403.
     status = 403 if error.status_code == 401 and (is_deepl or is_libre) else error.status_code
+    content: dict[str, Any] = {"error": {"code": error.code, "message": error.message}}
     if is_deepl:
-        return status, {"message": error.message, "detail": error.code}
-    if is_libre:
-        return status, {"error": error.message}
-    return status, {"error": {"code": error.code, "message": error.message}}
-
-
-LIBRETRANSLATE_PATHS = frozenset(
-    {"translate", "translate_file", "detect", "languages", "suggest", "frontend", "health", "download_file"}
-)
+        content = {"message": error.message, "detail": error.code}
+    elif is_libre:
+        content = {"error": error.message}
+    return JSONResponse(content, status, error.headers)

@@ -1,4 +1,4 @@
-"""Bodies that may be JSON, a form or nothing but a query, as the older protocols allow, checked by one model."""
+"""Reads the fields of a request from JSON, a form or the query, and checks them with one Pydantic model."""
 
 import json
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ _MAX_FIELDS = 5000
 
 
 async def read_fields(request: Request, model: type[Fields]) -> Fields:
-    """The fields of a request; what stands in the body goes before what stands in the query."""
+    """The fields of a request; the body overrides the query."""
     values = {**_flat(request.query_params, model), **await _body(request, model)}
     try:
         return model.model_validate(values)
@@ -35,7 +35,7 @@ async def _body(request: Request, model: type[BaseModel]) -> dict[str, Any]:
     if not raw.strip():
         return {}
     if kind not in ("", "application/json", "text/json") and not kind.endswith("+json"):
-        raise ApiError(415, "unsupported_type", "the body is JSON or a form, and Content-Type says which")
+        raise ApiError(415, "unsupported_type", "the body must be JSON or a form, with a matching Content-Type")
     try:
         content = json.loads(raw.decode("utf-8"))
     except UnicodeDecodeError:
@@ -49,19 +49,19 @@ async def _body(request: Request, model: type[BaseModel]) -> dict[str, Any]:
 
 async def _form(request: Request, model: type[BaseModel]) -> dict[str, Any]:
     if "multipart" not in request.headers["content-type"]:
-        _refuse_foreign_bytes(await request.body())
+        _check_utf8(await request.body())
     async with open_form(request) as form:
         return _flat(form, model)
 
 
 @asynccontextmanager
 async def open_form(request: Request) -> AsyncIterator[FormData]:
-    """The fields and files of a form, as long as the block lasts."""
+    """The fields and files of a form; the files are closed at the end of the block."""
     try:
         form = await request.form(max_files=1, max_fields=_MAX_FIELDS)
     except MultiPartException as error:
         raise ApiError(400, "bad_form", f"the form cannot be read: {error.message.lower()}") from None
-    except HTTPException as error:  # the framework's own word for the same
+    except HTTPException as error:  # Starlette's form of the same error
         if isinstance(error, ApiError):
             raise
         raise ApiError(400, "bad_form", f"the form cannot be read: {str(error.detail).lower()}") from None
@@ -73,7 +73,7 @@ async def open_form(request: Request) -> AsyncIterator[FormData]:
         await form.close()
 
 
-def _refuse_foreign_bytes(raw: bytes) -> None:
+def _check_utf8(raw: bytes) -> None:
     try:
         unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8")
     except UnicodeDecodeError:
@@ -81,7 +81,7 @@ def _refuse_foreign_bytes(raw: bytes) -> None:
 
 
 def _flat(values: FormData | ImmutableMultiDict[str, str], model: type[BaseModel]) -> dict[str, Any]:
-    """Repeated fields as lists, where the model takes lists; files are kept as they are."""
+    """Repeated fields become lists where the model has a list; other fields keep the last value."""
     found: dict[str, Any] = {}
     for name in values:
         given = values.getlist(name)

@@ -1,4 +1,4 @@
-"""What an operator watches: counters and histograms for Prometheus, one registry for each server."""
+"""Prometheus metrics, with one registry per server."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -26,27 +26,27 @@ class _StoreCollector(Collector):
 
 
 class Metrics:
-    """All numbers of one server."""
+    """The metrics of one server."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self._requests = Counter(
-            "nearmt_requests", "Requests answered", ["route", "method", "status"], registry=registry
+            "nearmt_requests", "Requests handled", ["route", "method", "status"], registry=registry
         )
         self._seconds = Histogram(
-            "nearmt_request_seconds", "Time to answer", ["route"], buckets=_LATENCIES, registry=registry
+            "nearmt_request_seconds", "Time to handle a request", ["route"], buckets=_LATENCIES, registry=registry
         )
         self._batches = Histogram(
             "nearmt_batch_sentences", "Sentences decoded together", buckets=_BATCHES, registry=registry
         )
         self._decoding = Counter("nearmt_decoding_seconds", "Time spent decoding", registry=registry)
         self._sentences = Counter("nearmt_sentences", "Sentences translated", registry=registry)
-        self._tokens = Counter("nearmt_tokens", "Tokens put out; rate() of it is tokens a second", registry=registry)
+        self._tokens = Counter("nearmt_tokens", "Tokens generated", registry=registry)
         self._queue = Gauge("nearmt_queue_sentences", "Sentences waiting to be decoded", registry=registry)
 
     def watch(self, queue_length: Callable[[], float], store_counts: StoreCounts) -> None:
-        """Numbers that are asked for when somebody looks."""
+        """Register metrics whose values are computed on each scrape."""
         self._queue.set_function(queue_length)
         self.registry.register(_StoreCollector(store_counts))
 
@@ -61,5 +61,5 @@ class Metrics:
         self._tokens.inc(sum(result.num_tokens for result in results))
 
     def text(self) -> bytes:
-        """All numbers in the form that Prometheus reads."""
+        """All metrics in the Prometheus text format."""
         return generate_latest(self.registry)

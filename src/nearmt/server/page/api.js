@@ -1,14 +1,14 @@
-// The native API of the server, and what its errors mean for a person.
+// Calls the native API and turns its errors into messages for the user.
 
-const STORED = "nearmt.key";
-let key = sessionStorage.getItem(STORED) ?? "";
+const STORAGE_KEY = "nearmt.key";
+let key = sessionStorage.getItem(STORAGE_KEY) ?? "";
 
 export const hasKey = () => key !== "";
 
 export function useKey(value) {
   key = value.trim();
-  if (key) sessionStorage.setItem(STORED, key);
-  else sessionStorage.removeItem(STORED);
+  if (key) sessionStorage.setItem(STORAGE_KEY, key);
+  else sessionStorage.removeItem(STORAGE_KEY);
 }
 
 export class ServerError extends Error {
@@ -28,22 +28,23 @@ const sentence = (text) => {
   return /[.!?]$/.test(first) ? first : `${first}.`;
 };
 
-// What the status adds to the server's own sentence.
+// Advice added to the server's message.
 const ADVICE = {
   401: "Enter your key at the top of the page.",
-  403: "Another key may help: enter it at the top of the page.",
+  403: "Enter another key at the top of the page.",
   409: "Try again in a moment.",
   413: "Make it shorter, or send it in parts.",
   504: "Try a shorter text.",
 };
 
 function explain(status, body, wait) {
-  const told = typeof body?.error?.message === "string" ? sentence(body.error.message) : null;
+  const message = typeof body?.error?.message === "string" ? sentence(body.error.message) : null;
   const advice = wait !== null ? `Try again in ${wait} s.` : ADVICE[status];
   const code = body?.error?.code ?? "";
-  const fits = !(code === "wrong_origin" || code === "wrong_host");
-  if (told === null) return `The server answered with an error (${status}). ${fits && advice ? advice : ""}`.trim();
-  return fits && advice && status !== 401 ? `${told} ${advice}` : status === 401 ? ADVICE[401] : told;
+  const fits = code !== "wrong_origin" && code !== "wrong_host";
+  if (message === null) return `The server returned an error (${status}). ${fits && advice ? advice : ""}`.trim();
+  if (status === 401) return ADVICE[401];
+  return fits && advice ? `${message} ${advice}` : message;
 }
 
 const headers = () => (key ? { Authorization: `Bearer ${key}` } : {});
@@ -53,13 +54,13 @@ function failure(status, text, retryAfter) {
   try {
     body = JSON.parse(text);
   } catch {
-    body = null; // a proxy in between may answer with anything
+    body = null; // not from our server: a proxy may answer with anything
   }
   const wait = [429, 503].includes(status) && /^\d+$/.test(retryAfter ?? "") ? Number(retryAfter) : null;
   return new ServerError(status, body?.error?.code ?? "", explain(status, body, wait), wait);
 }
 
-const unreachable = () => new ServerError(0, "unreachable", "The server cannot be reached. Is it still running?");
+const unreachable = () => new ServerError(0, "unreachable", "Cannot reach the server. Is it running?");
 
 async function call(method, path, { body, query, signal } = {}) {
   const parameters = new URLSearchParams(
@@ -106,7 +107,7 @@ export async function translate(text, options, signal) {
   return reply.translations[0];
 }
 
-// XMLHttpRequest, since fetch does not tell how much of a file has gone up.
+// XMLHttpRequest, because fetch does not report upload progress.
 export function importFile(store, file, origin, onProgress) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();

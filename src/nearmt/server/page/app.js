@@ -1,4 +1,4 @@
-// The page as a whole: stores and keys, the views, and translating.
+// Sets up the page: stores, key, views and translation.
 
 import { hasKey, isLoading, listStores, showStore, translate, useKey, version } from "./api.js";
 import { byId, count, make } from "./dom.js";
@@ -6,16 +6,16 @@ import { showMemory } from "./memory.js";
 import { setUpMethods, showMethods } from "./methods.js";
 import { notify } from "./notices.js";
 import { showResult } from "./result.js";
-import { languageName, on, report, session, sourceLanguage, store, targetLanguage, tell } from "./session.js";
+import { emit, languageName, on, report, session, sourceLanguage, store, targetLanguage } from "./session.js";
 import { setUpUpload } from "./upload.js";
 
 const VIEWS = ["translate", "methods", "memory"];
-let under = null; // the translation that is under way
+let pending = null; // AbortController of the running translation
 const refreshUpload = setUpUpload();
 
 async function loadStores() {
   while (await isLoading()) {
-    byId("result").replaceChildren(make("p", { class: "waiting" }, "The server is still loading its stores …"));
+    byId("result").replaceChildren(make("p", { class: "waiting" }, "The server is loading its stores …"));
     await new Promise((resolve) => setTimeout(resolve, 1000));
   }
   byId("result").replaceChildren();
@@ -25,11 +25,11 @@ async function loadStores() {
     session.mayEdit = found.may_edit;
     if (!store()) session.name = (found.stores.find((each) => each.is_usual) ?? found.stores[0])?.name ?? null;
     showStores();
-    tell("chosen");
+    emit("chosen");
   } catch (error) {
     session.stores = [];
     showStores();
-    if (error.status === 401 && !hasKey()) openKey("This server wants a key.");
+    if (error.status === 401 && !hasKey()) openKey("This server needs a key.");
     else report(error);
   }
 }
@@ -46,7 +46,7 @@ function onChosen() {
   byId("source-label").textContent = from && to ? `${from} → ${to}` : "Text";
   const source = byId("source");
   source.lang = sourceLanguage();
-  source.placeholder = from ? `Type or paste ${from}` : "Type or paste a text";
+  source.placeholder = from ? `Type or paste ${from} text` : "Type or paste text";
   byId("stale").hidden = true;
   byId("result").replaceChildren();
   refreshUpload();
@@ -57,9 +57,9 @@ function onChosen() {
 async function translateNow() {
   const text = byId("source").value;
   if (!text.trim() || !store()) return;
-  under?.abort();
-  under = new AbortController();
-  const { signal } = under;
+  pending?.abort();
+  pending = new AbortController();
+  const { signal } = pending;
   const name = session.name;
   const box = byId("result");
   box.setAttribute("aria-busy", "true");
@@ -67,12 +67,12 @@ async function translateNow() {
   try {
     const [base, adapted] = await Promise.all([
       translate(text, { store: name, method: "base" }, signal),
-      translate(text, { store: name, method: usualMethod(), evidence: true }, signal),
+      translate(text, { store: name, method: defaultMethod(), evidence: true }, signal),
     ]);
     if (signal.aborted) return;
     byId("stale").hidden = true;
     showResult(base, adapted, name);
-    if (!adapted.sentences.length) notify("There is nothing to translate.", { kind: "bad" });
+    if (!adapted.sentences.length) notify("There is no text to translate.", { kind: "bad" });
   } catch (error) {
     report(error);
   } finally {
@@ -83,12 +83,12 @@ async function translateNow() {
   }
 }
 
-const usualMethod = () => (store().methods.includes("adaptive") ? "auto" : "base");
+const defaultMethod = () => (store().methods.includes("adaptive") ? "auto" : "base");
 
 function openKey(reason = null) {
   byId("key-form").hidden = false;
   byId("key-toggle").setAttribute("aria-expanded", "true");
-  if (reason) byId("key-hint").textContent = `${reason} It is kept in this tab only, and gone when you close it.`;
+  if (reason) byId("key-hint").textContent = `${reason} The key stays in this tab and is forgotten when you close it.`;
   byId("key").focus();
 }
 
@@ -188,7 +188,7 @@ function setUpTranslation() {
   on("changed", () => shownView() === "memory" && showMemory());
   byId("store").addEventListener("change", (event) => {
     session.name = event.target.value;
-    tell("chosen");
+    emit("chosen");
   });
 }
 

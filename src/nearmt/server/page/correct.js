@@ -1,17 +1,17 @@
-// Correcting a sentence: what is saved here is in the memory before the next translation.
+// Corrections: saved to the memory, then the text is translated again.
 
 import { addUnits } from "./api.js";
 import { make } from "./dom.js";
 import { notify } from "./notices.js";
-import { report, sourceLanguage, targetLanguage, tell } from "./session.js";
+import { emit, report, sourceLanguage, targetLanguage } from "./session.js";
 import { correctionId } from "./words.js";
 
 const ORIGIN = "corrections";
-const saved = new Map(); // of this visit: store and source → target
+const saved = new Map(); // corrections of this page view: store and source → target
 
-const place = (store, source) => `${store}\n${source}`;
+const keyOf = (store, source) => `${store}\n${source}`;
 
-export const wasCorrected = (store, row) => saved.get(place(store, row.source)) === row.text;
+export const wasCorrected = (store, row) => saved.get(keyOf(store, row.source)) === row.text;
 
 export function openCorrection({ drawer, row, button, storeName }) {
   const close = () => {
@@ -20,7 +20,7 @@ export function openCorrection({ drawer, row, button, storeName }) {
   };
   const area = make("textarea", { class: "prose", rows: 2, lang: targetLanguage(), id: "correction", spellcheck: "true" });
   area.value = row.text;
-  const save = make("button", { type: "submit", class: "primary" }, "Save to the memory");
+  const save = make("button", { type: "submit", class: "primary" }, "Save to memory");
   const form = make(
     "form",
     {
@@ -54,7 +54,7 @@ export function openCorrection({ drawer, row, button, storeName }) {
     make(
       "div",
       { class: "card-foot" },
-      make("p", { class: "hint" }, `Goes to the store “${storeName}” under the origin “${ORIGIN}”.`),
+      make("p", { class: "hint" }, `Saved to the store “${storeName}” with the origin “${ORIGIN}”.`),
       make("button", { type: "button", class: "quiet", on: { click: close } }, "Cancel"),
       save,
     ),
@@ -65,15 +65,15 @@ export function openCorrection({ drawer, row, button, storeName }) {
 
 async function saveCorrection(store, source, target) {
   const unit = { source, target, unit_id: correctionId(source), origin: ORIGIN };
-  const told = await addUnits(store, [unit]);
-  if (told.too_long) throw new Error("The sentence is too long for the model, so it was not saved.");
-  saved.set(place(store, source), target);
+  const reply = await addUnits(store, [unit]);
+  if (reply.too_long) throw new Error("The sentence is too long for the model and was not saved.");
+  saved.set(keyOf(store, source), target);
   notify(
-    told.replaced
-      ? "Your earlier correction was replaced. Translated again with it."
-      : told.added
-        ? "Saved to the memory. Translated again with it."
-        : "The memory knows this translation already.",
+    reply.replaced
+      ? "Your earlier correction was replaced, and the text was translated again."
+      : reply.added
+        ? "Saved to the memory, and the text was translated again."
+        : "This translation is already in the memory.",
   );
-  tell("corrected", source);
+  emit("corrected", source);
 }

@@ -1,4 +1,4 @@
-// Making elements. Strings become text nodes and nothing else: what a server says is never read as markup.
+// Creates elements. Strings always become text nodes, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -28,15 +28,15 @@ function fill(element, attributes, children) {
 
 const asNode = (child) => (child instanceof Node ? child : document.createTextNode(String(child)));
 
-// One item of a group has its place in the tab order; arrow keys move it.
+// Roving tabindex: one item of the group is in the tab order, and the arrow keys move the focus.
 export function rove(group, items, keys = { next: "ArrowRight", previous: "ArrowLeft" }) {
   items.forEach((item, number) => item.setAttribute("tabindex", number === 0 ? "0" : "-1"));
-  const enter = (item) => {
+  const activate = (item) => {
     for (const other of items) other.setAttribute("tabindex", other === item ? "0" : "-1");
   };
   group.addEventListener("focusin", (event) => {
     const item = items.find((candidate) => candidate === event.target);
-    if (item) enter(item);
+    if (item) activate(item);
   });
   group.addEventListener("keydown", (event) => {
     const at = items.indexOf(event.target);

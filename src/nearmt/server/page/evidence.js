@@ -1,11 +1,11 @@
-// Why a word came out: what the model would have said, how many neighbours were believed, and which they are.
+// Evidence for a word: the model's own candidates, the weights of k, and the neighbours.
 
 import { addUnits, removePair } from "./api.js";
-import { barList, lying, sizeChart } from "./charts.js";
+import { barList, horizontalBar, sizeChart } from "./charts.js";
 import { count, date, make, percent, rove } from "./dom.js";
 import { notify } from "./notices.js";
-import { report, session, sourceLanguage, targetLanguage, tell } from "./session.js";
-import { characters, isPulled, shownToken as shown } from "./words.js";
+import { emit, report, session, sourceLanguage, targetLanguage } from "./session.js";
+import { characters, overrulesModel, shownToken as shown } from "./words.js";
 
 const SHOWN = 8;
 
@@ -45,24 +45,24 @@ export function openEvidence({ drawer, word, tokens, button, storeName }) {
     tokens.length > 1 ? tokenTabs(tokens, (token) => showToken(body, token, storeName)) : null,
     body,
   );
-  if (tokens.length) showToken(body, mostTelling(tokens), storeName);
-  else body.append(make("p", {}, "There is no evidence for this word."));
+  if (tokens.length) showToken(body, mainToken(tokens), storeName);
+  else body.append(make("p", {}, "No evidence for this word."));
   drawer.replaceChildren(panel);
   heading.focus({ preventScroll: true });
   panel.scrollIntoView({ block: "nearest" });
 }
 
-const mostTelling = (tokens) => tokens.find(isPulled) ?? tokens[0];
+const mainToken = (tokens) => tokens.find(overrulesModel) ?? tokens[0];
 
-// A word may be several tokens; each has evidence of its own.
+// A word may consist of several tokens, each with its own evidence.
 function tokenTabs(tokens, choose) {
-  const chosen = mostTelling(tokens);
+  const chosen = mainToken(tokens);
   const buttons = tokens.map((token) =>
     make(
       "button",
       {
         type: "button",
-        class: isPulled(token) ? "token is-pulled" : "token",
+        class: overrulesModel(token) ? "token is-overruled" : "token",
         "aria-pressed": String(token === chosen),
         on: {
           click: (event) => {
@@ -74,7 +74,7 @@ function tokenTabs(tokens, choose) {
       shown(token.token),
     ),
   );
-  return make("div", { class: "token-tabs", role: "group", "aria-label": "Tokens of this word" }, make("span", { class: "hint" }, "Made of the tokens"), buttons);
+  return make("div", { class: "token-tabs", role: "group", "aria-label": "Tokens of this word" }, make("span", { class: "hint" }, "Tokens"), buttons);
 }
 
 function showToken(body, token, storeName) {
@@ -83,11 +83,11 @@ function showToken(body, token, storeName) {
     make(
       "p",
       { class: "verdict" },
-      isPulled(token)
-        ? `The model alone would have said “${shown(first.token)}”. The memory spoke for “${shown(token.token)}”: ${percent(token.nmt_probability)} without it, ${percent(token.probability)} with it.`
+      overrulesModel(token)
+        ? `The model alone would have chosen “${shown(first.token)}”. The memory raised “${shown(token.token)}” from ${percent(token.nmt_probability)} to ${percent(token.probability)}.`
         : token.is_models_first_choice
-          ? `The model would have said this too: ${percent(token.nmt_probability)} without the memory, ${percent(token.probability)} with it.`
-          : `Not the model’s first choice, nor the memory’s doing: ${percent(token.nmt_probability)} without it, ${percent(token.probability)} with it. It makes the best whole sentence.`,
+          ? `The model alone would have chosen this too: ${percent(token.nmt_probability)} without the memory, ${percent(token.probability)} with it.`
+          : `Chosen by beam search because it gives the best sentence: ${percent(token.nmt_probability)} without the memory, ${percent(token.probability)} with it.`,
     ),
     make(
       "div",
@@ -95,13 +95,13 @@ function showToken(body, token, storeName) {
       make(
         "figure",
         {},
-        make("figcaption", {}, make("strong", {}, "How many neighbours Meta-k believed"), make("span", { class: "hint" }, " k, in %; 0 is the model alone")),
+        make("figcaption", {}, make("strong", {}, "Meta-k’s weights"), make("span", { class: "hint" }, " for each k, in %; 0 is the model alone")),
         sizeChart(token.size_probabilities),
       ),
       make(
         "figure",
         {},
-        make("figcaption", {}, make("strong", {}, "What the model alone would say here")),
+        make("figcaption", {}, make("strong", {}, "Candidates of the model alone")),
         barList(token.nmt_first_choices.map((choice) => ({ name: shown(choice.token), value: choice.probability })), { marked: shown(token.token) }),
       ),
     ),
@@ -110,8 +110,8 @@ function showToken(body, token, storeName) {
 }
 
 function neighborTable(token, storeName) {
-  if (!token.neighbors.length) return make("p", { class: "hint" }, "The memory was not asked for this token.");
-  const removals = new Map(); // source and target → rows and what was removed
+  if (!token.neighbors.length) return make("p", { class: "hint" }, "The memory was not searched for this token.");
+  const removals = new Map(); // store, source and target → rows and removed units
   const most = Math.max(...token.neighbors.map((neighbor) => neighbor.weight));
   const rows = token.neighbors.map((neighbor) => neighborRow(neighbor, most, removals, storeName));
   const table = make("tbody", {}, rows);
@@ -139,7 +139,7 @@ function neighborTable(token, storeName) {
     make(
       "table",
       {},
-      make("caption", {}, make("strong", {}, "Nearest places in the memory"), make("span", { class: "hint" }, session.mayEdit ? " Delete takes a segment out of the memory" : "")),
+      make("caption", {}, make("strong", {}, "Nearest neighbours in the memory"), make("span", { class: "hint" }, session.mayEdit ? " Press Delete to remove a segment" : "")),
       make("thead", {}, make("tr", {}, head.map((name, at) => make("th", { scope: "col", class: at > 2 ? "number" : null }, name)), session.mayEdit ? make("th", { scope: "col" }, make("span", { class: "unseen" }, "Remove")) : null)),
       table,
     ),
@@ -148,7 +148,7 @@ function neighborTable(token, storeName) {
 }
 
 function neighborRow(neighbor, most, removals, storeName) {
-  const place = `${neighbor.store}\n${neighbor.source}\n${neighbor.target}`;
+  const pairKey = `${neighbor.store}\n${neighbor.source}\n${neighbor.target}`;
   const target = characters(neighbor.target);
   const marked = target.slice(neighbor.target_start, neighbor.target_end).join("");
   const lead = marked.length - marked.trimStart().length;
@@ -158,7 +158,7 @@ function neighborRow(neighbor, most, removals, storeName) {
     {
       on: {
         keydown: (event) => {
-          if (event.target === row && event.key === "Delete" && session.mayEdit && !removals.get(place)?.units) toggle();
+          if (event.target === row && event.key === "Delete" && session.mayEdit && !removals.get(pairKey)?.units) toggle();
         },
       },
     },
@@ -173,12 +173,12 @@ function neighborRow(neighbor, most, removals, storeName) {
     ),
     make("td", { "data-name": "Origin", class: "origin" }, neighbor.origin ?? "—", make("small", {}, date(neighbor.changed_at))),
     make("td", { "data-name": "Distance²", class: "number" }, neighbor.squared_distance.toPrecision(3)),
-    make("td", { "data-name": "Weight", class: "number weight" }, percent(neighbor.weight), lying(most > 0 ? neighbor.weight / most : 0)),
+    make("td", { "data-name": "Weight", class: "number weight" }, percent(neighbor.weight), horizontalBar(most > 0 ? neighbor.weight / most : 0)),
     session.mayEdit ? make("td", { class: "row-action" }, button) : null,
   );
-  const known = removals.get(place) ?? { rows: [], units: null };
+  const known = removals.get(pairKey) ?? { rows: [], units: null };
   known.rows.push({ row, button });
-  removals.set(place, known);
+  removals.set(pairKey, known);
 
   async function toggle() {
     for (const each of known.rows) each.button.disabled = true;
@@ -192,26 +192,26 @@ function neighborRow(neighbor, most, removals, storeName) {
 
   async function remove() {
     const store = neighbor.store ?? storeName;
-    const told = await removePair(store, neighbor.source, neighbor.target);
-    settle(told.removed);
-    notify(told.units ? "Removed from the memory." : "It was gone already.", {
-      action: told.units ? { name: "Undo", run: () => known.units && toggle() } : null,
+    const reply = await removePair(store, neighbor.source, neighbor.target);
+    markRemoved(reply.removed);
+    notify(reply.units ? "Removed from the memory." : "It had already been removed.", {
+      action: reply.units ? { name: "Undo", run: () => known.units && toggle() } : null,
     });
   }
 
   async function undo() {
     await addUnits(neighbor.store ?? storeName, known.units, { keepBoth: true });
-    settle(null);
-    notify("It is back in the memory.");
+    markRemoved(null);
+    notify("Restored to the memory.");
   }
 
-  function settle(units) {
+  function markRemoved(units) {
     known.units = units;
     for (const each of known.rows) {
       each.row.classList.toggle("is-removed", units !== null);
       each.button.textContent = units ? "Undo" : "Remove";
     }
-    tell("changed");
+    emit("changed");
   }
 
   return row;

@@ -1,7 +1,7 @@
-// The store: what it holds, where that comes from, what was learned from it, and how it is.
+// The store: contents, origins, trained settings and health.
 
 import { showStore } from "./api.js";
-import { barList, lying } from "./charts.js";
+import { barList, horizontalBar } from "./charts.js";
 import { byId, count, date, make, percent } from "./dom.js";
 import { languageName, report, session } from "./session.js";
 
@@ -13,7 +13,7 @@ export async function showMemory() {
   box.setAttribute("aria-busy", "true");
   try {
     const found = await showStore(session.name);
-    box.replaceChildren(summary(found), make("div", { class: "halves" }, originsCard(found), learnedCard(found)), healthCard(found));
+    box.replaceChildren(summary(found), make("div", { class: "halves" }, originsCard(found), trainingCard(found)), healthCard(found));
   } catch (error) {
     report(error);
   } finally {
@@ -25,7 +25,7 @@ function summary(found) {
   const { source, target } = found.languages;
   const tiles = [
     ["Sentences", count(found.sentences)],
-    ["Tokens to find", count(found.entries)],
+    ["Entries", count(found.entries)],
     ["Languages", source && target ? `${languageName(source)} → ${languageName(target)}` : "—"],
     ["Model", found.model, found.engine],
     ["Last changed", date(found.changed_at), `version ${count(found.version)}`],
@@ -49,7 +49,7 @@ function originsCard(found) {
       "tr",
       {},
       make("th", { scope: "row", class: "origin" }, origin.name ?? "—"),
-      make("td", { class: "number weight" }, count(origin.units), lying(origin.units / most)),
+      make("td", { class: "number weight" }, count(origin.units), horizontalBar(origin.units / most)),
       make("td", { class: "number" }, date(origin.last_date)),
     ),
   );
@@ -57,7 +57,7 @@ function originsCard(found) {
   return make(
     "div",
     { class: "card" },
-    make("h2", {}, "Where it comes from"),
+    make("h2", {}, "Origins"),
     make(
       "table",
       { class: "slim" },
@@ -68,15 +68,15 @@ function originsCard(found) {
   );
 }
 
-function learnedCard(found) {
-  const learned = found.adaptation;
-  if (!learned) {
-    return make("div", { class: "card" }, make("h2", {}, "What was learned"), make("p", {}, "Nothing yet: run nearmt train on this store."));
+function trainingCard(found) {
+  const trained = found.adaptation;
+  if (!trained) {
+    return make("div", { class: "card" }, make("h2", {}, "Training"), make("p", {}, "Not trained yet: run nearmt train on this store."));
   }
-  const { metak, vanilla, uniform, held_out: held } = learned;
+  const { metak, vanilla, uniform, held_out: held } = trained;
   const settings = [
     ["Adaptive", `K ≤ ${metak.max_k}`, `T = ${number(metak.temperature)}`],
-    ["Vanilla", `K = ${vanilla.k}`, `T = ${number(vanilla.temperature)}, memory’s share ${percent(vanilla.knn_share)}`],
+    ["Vanilla", `K = ${vanilla.k}`, `T = ${number(vanilla.temperature)}, λ = ${number(vanilla.knn_share)}`],
     ["Uniform", `K ≤ ${uniform.max_k}`, `T = ${number(uniform.temperature)}`],
   ];
   const losses = ["base", "uniform", "vanilla", "adaptive"]
@@ -86,7 +86,7 @@ function learnedCard(found) {
   return make(
     "div",
     { class: "card" },
-    make("h2", {}, "What was learned"),
+    make("h2", {}, "Training"),
     make("table", { class: "slim" }, make("tbody", {}, settings.map(([name, ...rest]) => make("tr", {}, make("th", { scope: "row" }, name), rest.map((value) => make("td", {}, value)))))),
     losses.length
       ? make(
@@ -96,15 +96,15 @@ function learnedCard(found) {
           barList(losses, { marked: "Adaptive", format: (value) => value.toFixed(2), most: Math.max(...losses.map((loss) => loss.value)) }),
         )
       : null,
-    make("p", { class: "hint" }, searchTold(found.index, recall)),
+    make("p", { class: "hint" }, describeIndex(found.index, recall)),
   );
 }
 
 const number = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))) : "—");
 
-function searchTold(index, recall) {
-  if (!index || index.factory === "Flat") return "Search is exact: every neighbour is found.";
-  if (typeof recall?.recall !== "number") return `Index ${index.factory}; its recall was not measured.`;
+function describeIndex(index, recall) {
+  if (!index || index.factory === "Flat") return "Exact search: every neighbour is found.";
+  if (typeof recall?.recall !== "number") return `Index ${index.factory}; recall not measured.`;
   return `Index ${index.factory} finds ${percent(recall.recall)} of the ${recall.k} nearest neighbours (recall) and ${percent(recall.mass)} of their weight.`;
 }
 
@@ -112,20 +112,20 @@ function healthCard(found) {
   const health = found.health;
   const due = [
     ...health.compaction_due.map((reason) => `Compaction is due: ${reason} (nearmt compact).`),
-    ...(health.training_due ? ["Training is due: the memory has changed much since (nearmt train)."] : []),
+    ...(health.training_due ? ["Training is due: much of the memory has changed since the last training (nearmt train)."] : []),
   ];
   const facts = [
-    ["Removed, still in the files", percent(health.removed_share)],
-    ["Not in the index yet", percent(health.new_share)],
+    ["Removed, not yet compacted", percent(health.removed_share)],
+    ["Not yet indexed", percent(health.new_share)],
     ["Changed since training", health.changed_since_training === null ? "—" : percent(health.changed_since_training)],
   ];
   const dropped = Object.entries(found.dropped);
   return make(
     "div",
     { class: "card" },
-    make("h2", {}, "Health ", make("span", { class: due.length ? "tag tag-due" : "tag" }, due.length ? "something is due" : "✓ good")),
+    make("h2", {}, "Health ", make("span", { class: due.length ? "tag tag-due" : "tag" }, due.length ? "maintenance due" : "✓ good")),
     make("dl", { class: "tiles" }, facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
     due.map((sentence) => make("p", {}, sentence)),
-    dropped.length ? make("p", { class: "hint" }, `Left out when it was built: ${dropped.map(([reason, many]) => `${count(many)} ${reason}`).join(", ")}.`) : null,
+    dropped.length ? make("p", { class: "hint" }, `Left out when the store was built: ${dropped.map(([reason, many]) => `${count(many)} ${reason}`).join(", ")}.`) : null,
   );
 }

@@ -1,33 +1,33 @@
-// The same text by four methods, with k forced where a method does not learn it.
+// Compares four methods on the same text; a slider sets k for vanilla and uniform.
 
 import { translate } from "./api.js";
 import { sizeChart } from "./charts.js";
 import { byId, make } from "./dom.js";
 import { on, report, session, sourceLanguage, store, targetLanguage } from "./session.js";
-import { cut, differences } from "./words.js";
+import { differences, splitWords } from "./words.js";
 
 const NAMES = {
   base: ["Base", "the model alone"],
-  vanilla: ["Vanilla", "one share for all, tuned on held-out text"],
+  vanilla: ["Vanilla", "fixed λ, tuned on held-out text"],
   uniform: ["Uniform", "all k equally likely"],
-  adaptive: ["Adaptive", "Meta-k weighs each k for each token"],
+  adaptive: ["Adaptive", "Meta-k weights each k for each token"],
 };
-const TYPING = 250; // milliseconds that the slider rests before the server is asked
+const DEBOUNCE = 250; // milliseconds
 const results = new Map();
 let sizes = [0];
-let under = null;
+let pending = null; // AbortController of the running requests
 let timer = 0;
 
 export function setUpMethods() {
   byId("k").addEventListener("input", () => {
     showValue();
     clearTimeout(timer);
-    timer = setTimeout(refresh, TYPING);
+    timer = setTimeout(refresh, DEBOUNCE);
   });
   for (const name of ["chosen", "changed", "corrected"]) on(name, () => results.clear());
 }
 
-// Called when the view comes into sight.
+// Called when the view becomes visible.
 export function showMethods(maxK) {
   sizes = [0];
   for (let k = 1; k <= maxK; k *= 2) sizes.push(k);
@@ -37,10 +37,10 @@ export function showMethods(maxK) {
   refresh();
 }
 
-const forced = () => sizes[Number(byId("k").value)] ?? 0;
+const chosenK = () => sizes[Number(byId("k").value)] ?? 0;
 
 function showValue() {
-  const k = forced();
+  const k = chosenK();
   byId("k-value").textContent = `k = ${k}`;
   byId("k").setAttribute("aria-valuetext", k === 0 ? "0, the model alone" : `${k} neighbours`);
 }
@@ -48,7 +48,7 @@ function showValue() {
 async function refresh() {
   const text = byId("source").value.trim();
   const source = byId("methods-source");
-  source.textContent = text || "Type a text under Translate first.";
+  source.textContent = text || "Enter a text under Translate first.";
   source.lang = text ? sourceLanguage() : "en";
   const box = byId("methods-result");
   byId("methods-chart").hidden = true;
@@ -56,17 +56,17 @@ async function refresh() {
     box.replaceChildren();
     return;
   }
-  under?.abort();
-  under = new AbortController();
-  const { signal } = under;
-  const k = forced();
+  pending?.abort();
+  pending = new AbortController();
+  const { signal } = pending;
+  const k = chosenK();
   const methods = Object.keys(NAMES).filter((name) => store().methods.includes(name));
   box.setAttribute("aria-busy", "true");
   try {
-    const found = await Promise.all(methods.map((method) => ask(text, method, k, signal)));
+    const found = await Promise.all(methods.map((method) => request(text, method, k, signal)));
     if (signal.aborted) return;
     box.replaceChildren(...methods.map((method, at) => methodRow(method, k, found[at], found[0])));
-    showOwnChoice(found[methods.indexOf("adaptive")], k);
+    showMetakWeights(found[methods.indexOf("adaptive")], k);
   } catch (error) {
     report(error);
   } finally {
@@ -74,24 +74,24 @@ async function refresh() {
   }
 }
 
-function ask(text, method, k, signal) {
+function request(text, method, k, signal) {
   const takesK = method === "vanilla" || method === "uniform";
   const options = { store: session.name, method: takesK && k === 0 ? "base" : method };
   if (takesK && k > 0) options.k = k;
   if (method === "adaptive") options.evidence = true;
-  const place = JSON.stringify([text, options]);
-  if (!results.has(place)) {
-    const asked = translate(text, options, signal);
-    results.set(place, asked);
-    asked.catch(() => results.delete(place));
+  const cacheKey = JSON.stringify([text, options]);
+  if (!results.has(cacheKey)) {
+    const reply = translate(text, options, signal);
+    results.set(cacheKey, reply);
+    reply.catch(() => results.delete(cacheKey));
   }
-  return results.get(place);
+  return results.get(cacheKey);
 }
 
 function methodRow(method, k, found, base) {
-  const [name, told] = NAMES[method];
-  const words = cut(found.text, targetLanguage());
-  const [changed] = differences(words, cut(base.text, targetLanguage()));
+  const [name, description] = NAMES[method];
+  const words = splitWords(found.text, targetLanguage());
+  const [changed] = differences(words, splitWords(base.text, targetLanguage()));
   const text = Array.from(found.text);
   let at = 0;
   const nodes = words.flatMap((word, number) => {
@@ -99,16 +99,16 @@ function methodRow(method, k, found, base) {
     at = word.end;
     return [before, changed[number] ? make("span", { class: "word is-changed" }, word.text) : word.text];
   });
-  const isForced = method === "vanilla" || method === "uniform";
+  const takesK = method === "vanilla" || method === "uniform";
   return make(
     "div",
     { class: "method", "data-method": method },
-    make("h3", {}, name, isForced ? make("span", { class: "tag" }, `k = ${k}`) : null, make("small", {}, told)),
+    make("h3", {}, name, takesK ? make("span", { class: "tag" }, `k = ${k}`) : null, make("small", {}, description)),
     make("p", { class: "prose", lang: targetLanguage(), dir: "auto" }, nodes),
   );
 }
 
-function showOwnChoice(adaptive, k) {
+function showMetakWeights(adaptive, k) {
   const tokens = (adaptive?.tokens ?? []).filter((token) => token.size_probabilities.length > 1);
   if (!tokens.length) return;
   const mean = tokens[0].size_probabilities.map((size, at) => ({
@@ -118,8 +118,8 @@ function showOwnChoice(adaptive, k) {
   const box = byId("methods-chart");
   box.hidden = false;
   box.replaceChildren(
-    make("h2", {}, "What Meta-k chose itself"),
-    make("p", { class: "lead" }, "The weight of each k in %, averaged over the tokens of this text. 0 is the model alone."),
+    make("h2", {}, "Meta-k’s own weights"),
+    make("p", { class: "lead" }, "Weight of each k in %, averaged over the tokens of this text. 0 is the model alone."),
     sizeChart(mean, k),
   );
 }

@@ -1,4 +1,4 @@
-// Messages at the foot of the window: what was done, with a way back, and what went wrong.
+// Messages at the bottom of the window: confirmations, some with an undo button, and errors.
 
 import { byId, make } from "./dom.js";
 
@@ -30,16 +30,16 @@ export function notify(text, { kind = "good", action = null } = {}) {
   );
   while (box.children.length >= 3) box.firstElementChild.remove();
   box.append(notice);
-  wait(notice, SECONDS[kind] * 1000, close);
+  closeLater(notice, SECONDS[kind] * 1000, close);
 }
 
-// A message does not go while somebody is reading or using it.
-function wait(notice, milliseconds, close) {
-  const later = () => {
-    if (notice.matches(":hover, :focus-within")) setTimeout(later, 2000);
+// Close a message after a while, but not while the user points at it or has the focus in it.
+function closeLater(notice, milliseconds, close) {
+  const tryClose = () => {
+    if (notice.matches(":hover, :focus-within")) setTimeout(tryClose, 2000);
     else close();
   };
-  setTimeout(later, milliseconds);
+  setTimeout(tryClose, milliseconds);
 }
 
-export const complain = (error) => notify(error.message, { kind: "bad" });
+export const notifyError = (error) => notify(error.message, { kind: "bad" });

@@ -1,10 +1,10 @@
-// The translations side by side: a row for each sentence, the model alone beside the model with its memory.
+// Translations side by side, one row per sentence: the model alone and with the memory.
 
 import { openCorrection, wasCorrected } from "./correct.js";
 import { byId, make, rove } from "./dom.js";
 import { openEvidence } from "./evidence.js";
 import { session, sourceLanguage, targetLanguage } from "./session.js";
-import { differences, isPulled, rows, tokensOf } from "./words.js";
+import { differences, overrulesModel, rows, tokensOf } from "./words.js";
 
 export function showResult(base, adaptive, storeName) {
   const box = byId("result");
@@ -20,7 +20,7 @@ export function showResult(base, adaptive, storeName) {
     const drawer = make("div", { class: "drawer" });
     const words = row.words.map((word, at) => wordButton(row, word, changed[at], drawer));
     const line = make("p", { class: "prose", lang: language, dir: "auto", role: "group" }, between(row, words));
-    line.setAttribute("aria-label", "With the memory, word by word: arrow keys move, Enter shows why");
+    line.setAttribute("aria-label", "Translation with the memory: move by arrow keys, press Enter for evidence");
     rove(line, words);
     const plainWords = plainRow.words.map((word, at) =>
       make("span", { class: gone[at] ? "gone" : null }, word.text),
@@ -54,18 +54,18 @@ export function showResult(base, adaptive, storeName) {
   function wordButton(row, word, isChanged, drawer) {
     const start = row.start + word.start;
     const tokens = tokensOf(adaptive.tokens ?? [], start, row.start + word.end);
-    const isOverruled = tokens.some(isPulled);
-    const said = isChanged ? `${word.text}, not in the model’s own translation` : isOverruled ? `${word.text}, chosen by the memory` : word.text;
+    const isOverruled = tokens.some(overrulesModel);
+    const label = isChanged ? `${word.text}, not in the translation of the model alone` : isOverruled ? `${word.text}, chosen by the memory` : word.text;
     const open = () => {
-      if (document.getSelection()?.toString()) return; // somebody is selecting text, not clicking
+      if (document.getSelection()?.toString()) return; // the user is selecting text, not clicking
       openEvidence({ drawer, word, tokens, button, storeName });
     };
     const button = make(
       "span",
       {
-        class: ["word", isChanged && "is-changed", isOverruled && "is-pulled"].filter(Boolean).join(" "),
+        class: ["word", isChanged && "is-changed", isOverruled && "is-overruled"].filter(Boolean).join(" "),
         role: "button",
-        "aria-label": said,
+        "aria-label": label,
         "aria-expanded": "false",
         on: {
           click: open,
@@ -118,7 +118,7 @@ export function showResult(base, adaptive, storeName) {
   }
 }
 
-// Words as elements, with the white space of the text between them.
+// The elements of the words with the white space between them.
 function between(row, elements) {
   const text = Array.from(row.text);
   const nodes = [];
@@ -134,8 +134,8 @@ function legend() {
   return make(
     "p",
     { class: "legend hint" },
-    make("span", {}, make("span", { class: "word is-changed" }, "word"), " not in the model’s own translation"),
-    make("span", {}, make("span", { class: "word is-pulled" }, "word"), " the memory overruled the model"),
-    make("span", {}, "Choose a word to see why."),
+    make("span", {}, make("span", { class: "word is-changed" }, "word"), " not in the translation of the model alone"),
+    make("span", {}, make("span", { class: "word is-overruled" }, "word"), " the memory overruled the model"),
+    make("span", {}, "Select a word to see its evidence."),
   );
 }

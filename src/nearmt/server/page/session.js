@@ -1,6 +1,6 @@
-// What the parts of the page share: the store that is chosen, what the caller may do, and word of changes.
+// State shared by the parts of the page: the selected store, permissions, and events.
 
-import { complain } from "./notices.js";
+import { notifyError } from "./notices.js";
 
 export const session = { stores: [], name: null, mayEdit: false };
 const events = new EventTarget();
@@ -9,15 +9,15 @@ export const store = () => session.stores.find((candidate) => candidate.name ===
 export const sourceLanguage = () => store()?.languages.source ?? "";
 export const targetLanguage = () => store()?.languages.target ?? "";
 
-// "chosen": another store, or the same one anew; "changed": its memory is another now;
-// "corrected": also that, by the sentence told; "locked": a key is needed.
+// Events: "chosen" (a store was selected or reloaded), "changed" (its memory changed), "corrected" (a sentence was
+// corrected; its source is the detail), "locked" (a key is needed).
 export const on = (name, listener) => events.addEventListener(name, listener);
-export const tell = (name, detail = null) => events.dispatchEvent(new CustomEvent(name, { detail }));
+export const emit = (name, detail = null) => events.dispatchEvent(new CustomEvent(name, { detail }));
 
 export function report(error) {
   if (error.name === "AbortError") return;
-  complain(error);
-  if (error.wantsKey) tell("locked");
+  notifyError(error);
+  if (error.wantsKey) emit("locked");
 }
 
 const names = new Intl.DisplayNames(["en"], { type: "language", fallback: "code" });
@@ -26,6 +26,6 @@ export function languageName(code) {
   try {
     return code ? names.of(code) : "";
   } catch {
-    return code; // a model may call its languages anything
+    return code; // not a language tag: models may use any code
   }
 }

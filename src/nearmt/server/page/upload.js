@@ -1,8 +1,8 @@
-// A file into the memory: sent, then followed while the server works it off.
+// Uploads a file and shows the progress of its import.
 
 import { importFile, showJob } from "./api.js";
 import { byId, count, counted } from "./dom.js";
-import { report, session, tell } from "./session.js";
+import { emit, report, session } from "./session.js";
 
 const POLLING = 400; // milliseconds
 
@@ -19,7 +19,7 @@ export function setUpUpload() {
       await upload(session.name, file.files[0], byId("upload-origin").value.trim());
       byId("upload-form").reset();
     } catch (error) {
-      say(error.message, null);
+      showProgress(error.message, null);
       report(error);
     }
     refresh();
@@ -29,31 +29,31 @@ export function setUpUpload() {
 
 async function upload(store, file, origin) {
   byId("upload-progress").hidden = false;
-  say(`Sending ${file.name}`, 0);
-  let job = await importFile(store, file, origin, (share) => say(`Sending ${file.name}`, share));
+  showProgress(`Uploading ${file.name}`, 0);
+  let job = await importFile(store, file, origin, (share) => showProgress(`Uploading ${file.name}`, share));
   while (job.finished_at === null) {
-    say(job.total === null ? "Reading the file" : `${count(job.done)} of ${counted(job.total, "pair")}`, job.total ? job.done / job.total : null);
+    showProgress(job.total === null ? "Reading file" : `${count(job.done)} of ${counted(job.total, "pair")}`, job.total ? job.done / job.total : null);
     await new Promise((resolve) => setTimeout(resolve, POLLING));
     job = await showJob(job.id);
   }
-  if (job.done > 0) tell("changed");
+  if (job.done > 0) emit("changed");
   if (job.state === "failed") throw new Error(`The file was not added: ${job.error}.`.replace(/\.\.$/, "."));
-  say(summary(job), 1);
+  showProgress(summary(job), 1);
 }
 
 function summary(job) {
   const parts = [
     counted(job.added, "new sentence"),
     job.replaced && `${count(job.replaced)} corrected`,
-    job.duplicates && `${count(job.duplicates)} known from elsewhere`,
-    job.unchanged && `${count(job.unchanged)} there already`,
+    job.duplicates && `${count(job.duplicates)} already stored from another origin`,
+    job.unchanged && `${count(job.unchanged)} unchanged`,
     job.too_long && `${count(job.too_long)} too long`,
     ...Object.entries(job.dropped).map(([reason, many]) => `${count(many)} left out: ${reason}`),
   ];
   return `Done: ${parts.filter(Boolean).join(", ")}.`;
 }
 
-function say(text, share) {
+function showProgress(text, share) {
   byId("upload-state").textContent = text;
   const bar = byId("upload-bar");
   if (share === null) bar.removeAttribute("value");

@@ -1,12 +1,12 @@
-// Texts as words: where they stand, which of them differ between two translations, and which tokens they are made of.
+// Splits texts into words, compares the words of two translations, and finds the tokens of a word.
 
-// The server counts whole characters, JavaScript counts UTF-16 units: everything here counts whole characters.
+// Positions count Unicode code points, as on the server; JavaScript strings count UTF-16 units.
 export const characters = (text) => Array.from(text);
 
 const LOOSE = /[\p{L}\p{M}\p{N}]+(?:['’-][\p{L}\p{N}]+)*|[^\s]/gu;
 
-// The words and signs of a text, with where they stand; what lies between them is white space.
-export function cut(text, language) {
+// The words and punctuation marks of a text with their positions; only white space lies between them.
+export function splitWords(text, language) {
   const pieces =
     typeof Intl.Segmenter === "function"
       ? Array.from(new Intl.Segmenter(language || undefined, { granularity: "word" }).segment(text), (piece) => ({
@@ -25,7 +25,7 @@ export function cut(text, language) {
   return words;
 }
 
-// For each word of both lists whether the other has no counterpart of it (longest common subsequence).
+// For each word of both lists, whether it is missing in the other (longest common subsequence).
 export function differences(one, other) {
   const table = Array.from({ length: one.length + 1 }, () => new Uint32Array(other.length + 1));
   for (let i = one.length - 1; i >= 0; i -= 1) {
@@ -50,23 +50,23 @@ export function differences(one, other) {
 export const tokensOf = (tokens, start, end) =>
   tokens.filter((token) => token.start < end && token.end > start && token.end > token.start);
 
-// Whether the memory, against the model's own first choice, spoke for this token.
-export const isPulled = (token) =>
+// Whether the memory made the model choose this token over its own first choice.
+export const overrulesModel = (token) =>
   !token.is_models_first_choice && token.nmt_share < 1 && token.probability > token.nmt_probability;
 
-// A token for people: SentencePiece writes the space before a word as ▁.
+// A token for display: SentencePiece writes the space before a word as ▁.
 export const shownToken = (token) => token.replaceAll("▁", " ").trim() || "␣";
 
-// A translation as rows, one for each sentence.
+// A translation as rows, one per sentence.
 export function rows(translation, language) {
   const text = characters(translation.text);
   return translation.sentences.map((sentence) => {
     const shown = text.slice(sentence.start, sentence.end).join("");
-    return { source: sentence.source, start: sentence.start, text: shown, words: cut(shown, language) };
+    return { source: sentence.source, start: sentence.start, text: shown, words: splitWords(shown, language) };
   });
 }
 
-// The same source has the same number, so that a second correction of it replaces the first.
+// A hash of the source, so that a second correction of the same source replaces the first.
 export function correctionId(source) {
   let one = 0xdeadbeef;
   let other = 0x41c6ce57;

@@ -1,1 +1,1 @@
-"""One module per API: native, LibreTranslate, DeepL, Apertium, and the files of the page."""
+"""One module per group of routes: native API, LibreTranslate, DeepL, Apertium and the files of the web page."""

@@ -1,4 +1,4 @@
-"""GET /translate as OmegaT's built-in Apertium connector sends it."""
+"""The Apertium API, as far as OmegaT's built-in connector uses it."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,7 +9,6 @@ from nearmt.markup import rules_for
 from nearmt.server.context import Context
 from nearmt.server.http.openapi import errors
 from nearmt.server.routes.libretranslate import LibreError
-from nearmt.server.service.options import TranslationOptions
 from nearmt.server.settings import Role
 
 router = APIRouter(tags=["Apertium"])
@@ -26,9 +25,11 @@ class ApertiumReply(BaseModel):
 
 
 @router.get(
-    "/translate", response_model=ApertiumReply, summary="Translate",
+    "/translate",
+    response_model=ApertiumReply,
+    summary="Translate a text",
     responses=errors(403, 429, 503, 504, model=LibreError),
-)  # fmt: skip
+)
 async def translate(
     request: Request,
     q: Annotated[str, Query(description="the text")],
@@ -40,8 +41,6 @@ async def translate(
     caller = context.admit(request, Role.TRANSLATE, key)
     source, _, target = langpair.partition("|")
     facts = context.chooser.by_languages(caller, source, target)
-    (result,) = await context.service.translate(
-        request, caller, [q], TranslationOptions((facts.name,), context.settings.decoding.method),
-        rules=rules_for("html") if format == "html" else None,
-    )  # fmt: skip
+    rules = rules_for("html") if format == "html" else None
+    (result,) = await context.service.translate(request, caller, [q], context.options(facts.name), rules=rules)
     return {"responseData": {"translatedText": result.text}, "responseDetails": None, "responseStatus": 200}

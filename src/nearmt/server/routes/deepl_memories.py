@@ -1,11 +1,10 @@
-"""DeepL's translation memories: list, import a TMX through an upload address, watch the job, delete."""
+"""Translation memories in the DeepL API: list them, import a file through an upload URL, follow the job, delete."""
 
 import asyncio
 import secrets
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
@@ -17,13 +16,13 @@ from nearmt.server.http.errors import ApiError
 from nearmt.server.routes.deepl_translate import deepl_errors
 from nearmt.server.routes.memories import Memory, find_memory, list_memories, memory_id
 from nearmt.server.routes.stores import remove_from
-from nearmt.server.service.jobs import ImportJob, Upload, format_of, kept_until_started
-from nearmt.server.service.texts import refuse_bad_text
+from nearmt.server.service.jobs import ImportJob, Upload, format_of, removed_on_error, utc_timestamp
+from nearmt.server.service.texts import check_characters
 from nearmt.server.settings import Role
 
 router = APIRouter(prefix="/v3", tags=["DeepL"])
 _UPLOAD_SECONDS = 3600
-_MAX_EXPECTED = 1000
+_MAX_PENDING = 1000
 
 
 class DeeplMemory(BaseModel):
@@ -55,7 +54,7 @@ class DeeplImportBody(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
     source_file: DeeplSourceFile
     parameters: DeeplImportParameters | None = Field(
-        None, description="display_name: a store to import into; else the name of a new part of the usual store"
+        None, description="display_name: the store to import into, or the name of a new origin in the default store"
     )
 
 
@@ -85,45 +84,49 @@ class DeeplJob(BaseModel):
 
 
 @dataclass
-class _Expected:
-    """An import whose file has been announced."""
+class _PendingImport:
+    """An import whose file has been announced, and its job once the file has arrived."""
 
     store: str
     origin: str
-    is_store: bool  # the whole store was meant, not a part of it
+    is_store: bool  # the import targets a whole store, not one origin within the default store
     owner: str
     format: str
     length: int
-    announced: float
+    announced_at: float
     job: ImportJob | None = None
 
+    @property
+    def is_expired(self) -> bool:
+        return time.time() > self.announced_at + _UPLOAD_SECONDS
 
-class _Expectations:
-    """Imports by their secret numbers."""
+
+class _PendingImports:
+    """Announced imports by their secret ids."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[str, _Expected] = OrderedDict()
+        self._found: OrderedDict[str, _PendingImport] = OrderedDict()
 
-    def add(self, expected: _Expected) -> str:
-        while len(self._found) >= _MAX_EXPECTED:
+    def add(self, pending: _PendingImport) -> str:
+        while len(self._found) >= _MAX_PENDING:
             self._found.popitem(last=False)
         id = secrets.token_urlsafe(24)
-        self._found[id] = expected
+        self._found[id] = pending
         return id
 
-    def get(self, id: str) -> _Expected | None:
+    def get(self, id: str) -> _PendingImport | None:
         return self._found.get(id)
 
 
-def _expectations(request: Request) -> _Expectations:
+def _pending_imports(request: Request) -> _PendingImports:
     state = request.app.state
-    if not hasattr(state, "expectations"):
-        state.expectations = _Expectations()
-    found: _Expectations = state.expectations
+    if not hasattr(state, "pending_imports"):
+        state.pending_imports = _PendingImports()
+    found: _PendingImports = state.pending_imports
     return found
 
 
-def _described(memory: Memory) -> dict[str, Any]:
+def _describe(memory: Memory) -> dict[str, Any]:
     facts = memory.facts
     return {
         "translation_memory_id": memory.id,
@@ -137,9 +140,11 @@ def _described(memory: Memory) -> dict[str, Any]:
 
 
 @router.get(
-    "/translation_memories", response_model=DeeplMemories, summary="Stores and their origins",
+    "/translation_memories",
+    response_model=DeeplMemories,
+    summary="List translation memories: the stores and their origins",
     responses=deepl_errors(403, 429),
-)  # fmt: skip
+)
 def memories(
     request: Request,
     page: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
@@ -148,26 +153,29 @@ def memories(
     context = Context.of(request)
     found = list_memories(context, context.admit(request, Role.TRANSLATE))
     shown = found[page * page_size : (page + 1) * page_size]
-    return {"translation_memories": [_described(memory) for memory in shown], "total_count": len(found)}
+    return {"translation_memories": [_describe(memory) for memory in shown], "total_count": len(found)}
 
 
 @router.post(
-    "/translation_memories/import", response_model=DeeplImportReply, summary="Announce a file to import",
+    "/translation_memories/import",
+    response_model=DeeplImportReply,
+    summary="Announce a file to import",
     responses=deepl_errors(403, 404, 429, 503),
-)  # fmt: skip
+)
 def announce(request: Request, body: DeeplImportBody) -> dict[str, Any]:
     context = Context.of(request)
     caller = context.admit(request, Role.EDIT)
     name = PurePath(body.source_file.file_name).name
     wanted = body.parameters.display_name if body.parameters and body.parameters.display_name else None
     for text in (name, wanted or ""):
-        refuse_bad_text(text, "the name")
-    if body.source_file.content_length > context.settings.limits.max_upload_bytes:
-        raise ApiError(413, "too_large", f"a file has at most {context.settings.limits.max_upload_bytes} bytes")
-    is_store = wanted in (list(caller.stores) or context.registry.names)
-    store = wanted if is_store and wanted is not None else context.chooser.usual(caller)
-    context.chooser.refuse_unready(store)
-    expected = _Expected(
+        check_characters(text, "the name")
+    max_bytes = context.settings.limits.max_upload_bytes
+    if body.source_file.content_length > max_bytes:
+        raise ApiError(413, "too_large", f"the file is larger than {max_bytes} bytes")
+    is_store = wanted in context.chooser.allowed(caller)
+    store = wanted if is_store and wanted is not None else context.chooser.default(caller)
+    context.chooser.check_ready(store)
+    pending = _PendingImport(
         store,
         (wanted if wanted and not is_store else name) or "import",
         is_store,
@@ -176,91 +184,104 @@ def announce(request: Request, body: DeeplImportBody) -> dict[str, Any]:
         body.source_file.content_length,
         time.time(),
     )
-    id = _expectations(request).add(expected)
-    expires = datetime.fromtimestamp(expected.announced + _UPLOAD_SECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"job_id": id, "upload_url": str(request.url_for("upload", id=id)), "expires_at": expires}
+    id = _pending_imports(request).add(pending)
+    return {
+        "job_id": id,
+        "upload_url": str(request.url_for("upload", id=id)),
+        "expires_at": utc_timestamp(pending.announced_at + _UPLOAD_SECONDS),
+    }
 
 
 @router.put(
-    "/translation_memories/uploads/{id}", response_class=Response, summary="Send the announced file",
-    responses={**deepl_errors(404, 409, 503), 200: {"description": "It is being imported"}},
-    openapi_extra={
-        "requestBody": {"content": {"application/xml": {"schema": {"type": "string", "format": "binary"}}}}
-    },
-)  # fmt: skip
+    "/translation_memories/uploads/{id}",
+    response_class=Response,
+    summary="Upload an announced file",
+    responses={**deepl_errors(404, 409, 503), 200: {"description": "The import is queued"}},
+    openapi_extra={"requestBody": {"content": {"application/xml": {"schema": {"type": "string", "format": "binary"}}}}},
+)
 async def upload(request: Request, id: str) -> Response:
-    # No key: the address itself is the secret, as the clients expect.
-    context, expected = Context.of(request), _expectations(request).get(id)
-    if expected is None or time.time() > expected.announced + _UPLOAD_SECONDS:
-        raise ApiError(404, "no_such_upload", "no file is expected here")
-    if expected.job is not None:
-        raise ApiError(409, "already_sent", "the file was already sent")
-    with kept_until_started(Upload()) as file:
+    # No key is needed: clients expect to upload to a secret URL.
+    context, pending = Context.of(request), _pending_imports(request).get(id)
+    if pending is None or pending.is_expired:
+        raise ApiError(404, "no_such_upload", "unknown or expired upload")
+    if pending.job is not None:
+        raise ApiError(409, "already_sent", "the file has already been uploaded")
+    with removed_on_error(Upload()) as file:
         size = 0
         with file.path.open("wb") as out:
             async for chunk in request.stream():
                 size += len(chunk)
                 await asyncio.to_thread(out.write, chunk)
-        if size != expected.length:
-            raise ApiError(400, "wrong_length", f"{expected.length} bytes were announced and {size} were sent")
-        if expected.job is not None:
-            raise ApiError(409, "already_sent", "the file was already sent")
-        job = ImportJob(expected.store, expected.origin, expected.owner, forces_origin=not expected.is_store)
-        expected.job = context.jobs.start(job, file, expected.format)
+        if size != pending.length:
+            raise ApiError(
+                400, "wrong_length", f"the file was announced with {pending.length} bytes, and {size} arrived"
+            )
+        if pending.job is not None:
+            raise ApiError(409, "already_sent", "the file has already been uploaded")
+        job = ImportJob(pending.store, pending.origin, pending.owner, forces_origin=not pending.is_store)
+        pending.job = context.jobs.start(job, file, pending.format)
     return Response(status_code=200)
 
 
 @router.get(
-    "/translation_memories/jobs/{id}", response_model=DeeplJob, response_model_exclude_none=True,
-    summary="How far an import is", responses=deepl_errors(403, 404, 429),
-)  # fmt: skip
+    "/translation_memories/jobs/{id}",
+    response_model=DeeplJob,
+    response_model_exclude_none=True,
+    summary="Progress of an import",
+    responses=deepl_errors(403, 404, 429),
+)
 def show_job(request: Request, id: str) -> dict[str, Any]:
     context = Context.of(request)
     caller = context.admit(request, Role.EDIT)
-    expected = _expectations(request).get(id)
-    if expected is None or (expected.owner != caller.name and caller.role != Role.ADMIN):
-        raise ApiError(404, "no_such_job", "there is no such job, or it was long ago")
-    created = datetime.fromtimestamp(expected.announced, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    pending = _pending_imports(request).get(id)
+    if pending is None or (pending.owner != caller.name and caller.role != Role.ADMIN):
+        raise ApiError(404, "no_such_job", "unknown or expired job")
     return {
-        "job_id": id, "operation": "import", "product": "translation_memory", "creation_time": created,
-        "results": [_result(expected)],
-    }  # fmt: skip
+        "job_id": id,
+        "operation": "import",
+        "product": "translation_memory",
+        "creation_time": utc_timestamp(pending.announced_at),
+        "results": [_result(pending)],
+    }
 
 
-def _result(expected: _Expected) -> dict[str, Any]:
-    job = expected.job
+def _result(pending: _PendingImport) -> dict[str, Any]:
+    job = pending.job
     if job is None:
-        is_late = time.time() > expected.announced + _UPLOAD_SECONDS
-        return {"status": "expired" if is_late else "awaiting_input"}
+        return {"status": "expired" if pending.is_expired else "awaiting_input"}
     if job.state == "failed":
         return {"status": "failed", "error": {"message": job.error or "the import failed"}}
     if job.state != "done":
         return {"status": "processing"}
     return {
         "status": "completed",
-        "translation_memory_id": memory_id(expected.store, None if expected.is_store else expected.origin),
+        "translation_memory_id": memory_id(pending.store, None if pending.is_store else pending.origin),
         "skipped_segment_count": sum(job.dropped.values()),
     }
 
 
 @router.get(
-    "/translation_memories/{id}", response_model=DeeplMemory, summary="One memory",
+    "/translation_memories/{id}",
+    response_model=DeeplMemory,
+    summary="One translation memory",
     responses=deepl_errors(403, 404, 429),
-)  # fmt: skip
+)
 def show_memory(request: Request, id: str) -> dict[str, Any]:
     context = Context.of(request)
-    return _described(find_memory(context, context.admit(request, Role.TRANSLATE), id))
+    return _describe(find_memory(context, context.admit(request, Role.TRANSLATE), id))
 
 
 @router.delete(
-    "/translation_memories/{id}", status_code=204, summary="Remove what has one origin",
+    "/translation_memories/{id}",
+    status_code=204,
+    summary="Remove all units of an origin",
     responses=deepl_errors(403, 404, 409, 429),
-)  # fmt: skip
+)
 async def delete_memory(request: Request, id: str) -> Response:
     context = Context.of(request)
     caller = context.admit(request, Role.EDIT)
     memory = await asyncio.to_thread(find_memory, context, caller, id)
     if memory.origin is None:
-        raise ApiError(403, "not_allowed", "a whole store is taken away on the server, not through this interface")
+        raise ApiError(403, "not_allowed", "a whole store cannot be deleted through the API")
     await remove_from(context, memory.store, origin=memory.origin)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""Routes that clients of DeepL understand: text, languages, usage, and glossaries, of which there are none."""
+"""The DeepL API: text, languages, usage, and empty lists of glossaries."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,12 +13,11 @@ from nearmt.server.http.openapi import body_in_forms, errors
 from nearmt.server.routes.libretranslate import Code, guess_source
 from nearmt.server.routes.memories import find_memory
 from nearmt.server.service.languages import language_name
-from nearmt.server.service.options import TranslationOptions
 from nearmt.server.settings import Role
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
 _NO_LIMIT = 1_000_000_000_000
-# English and Portuguese are asked for by region.
+# DeepL's clients request English and Portuguese as target languages by region.
 _TARGETS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
 
 
@@ -28,7 +27,7 @@ class DeeplError(BaseModel):
 
 
 def deepl_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors of a route, in DeepL's form."""
+    """Descriptions of a route's error responses in the DeepL format."""
     return errors(*statuses, model=DeeplError)
 
 
@@ -36,21 +35,23 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _or_nothing(value: Any) -> Any:
+def _none_if_empty(value: Any) -> Any:
     return None if value == "" else value
 
 
 class DeeplTranslateBody(BaseModel):
     text: Annotated[list[str], BeforeValidator(_as_list)] = Field(min_length=1)
-    source_lang: Annotated[Code | None, BeforeValidator(_or_nothing)] = None
+    source_lang: Annotated[Code | None, BeforeValidator(_none_if_empty)] = None
     target_lang: Code
-    tag_handling: Annotated[Literal["xml", "html"] | None, BeforeValidator(_or_nothing)] = None
+    tag_handling: Annotated[Literal["xml", "html"] | None, BeforeValidator(_none_if_empty)] = None
     split_sentences: Literal["0", "1", "nonewlines"] | None = None
-    ignore_tags: Annotated[list[str], BeforeValidator(_as_list)] = Field([], description="left as they are")
-    splitting_tags: Annotated[list[str], BeforeValidator(_as_list)] = Field([], description="no sentence crosses them")
+    ignore_tags: Annotated[list[str], BeforeValidator(_as_list)] = Field(
+        [], description="tags whose content is not translated"
+    )
+    splitting_tags: Annotated[list[str], BeforeValidator(_as_list)] = Field([], description="tags that end a sentence")
     formality: Literal["default", "prefer_more", "prefer_less", "more", "less"] | None = None
     glossary_id: str | None = None
-    translation_memory_id: str | None = Field(None, description="chooses the store, or a part of it")
+    translation_memory_id: str | None = Field(None, description="selects a store, or one origin within a store")
     model_type: str | None = None
     auth_key: str | None = None
 
@@ -58,12 +59,15 @@ class DeeplTranslateBody(BaseModel):
 def _rules(body: DeeplTranslateBody) -> Rules | None:
     if body.tag_handling is None:
         return None
-    keeps_lines = False if body.split_sentences == "nonewlines" else None
-    ignored, splitting = _names(body.ignore_tags), _names(body.splitting_tags)
-    return rules_for(body.tag_handling, ignored=ignored, splitting=splitting, is_newline_break=keeps_lines)
+    return rules_for(
+        body.tag_handling,
+        ignored=_tag_names(body.ignore_tags),
+        splitting=_tag_names(body.splitting_tags),
+        is_newline_break=False if body.split_sentences == "nonewlines" else None,
+    )
 
 
-def _names(tags: list[str]) -> list[str]:
+def _tag_names(tags: list[str]) -> list[str]:
     return [name.strip() for tag in tags for name in tag.split(",") if name.strip()]
 
 
@@ -79,15 +83,19 @@ class DeeplTranslateReply(BaseModel):
 
 
 @router.post(
-    "/translate", response_model=DeeplTranslateReply, response_model_exclude_none=True, summary="Translate",
-    responses=deepl_errors(403, 404, 415, 429, 503, 504), openapi_extra=body_in_forms(DeeplTranslateBody),
-)  # fmt: skip
+    "/translate",
+    response_model=DeeplTranslateReply,
+    response_model_exclude_none=True,
+    summary="Translate one or more texts",
+    responses=deepl_errors(403, 404, 415, 429, 503, 504),
+    openapi_extra=body_in_forms(DeeplTranslateBody),
+)
 async def translate(request: Request) -> dict[str, Any]:
     context = Context.of(request)
     body = await read_fields(request, DeeplTranslateBody)
     caller = context.admit(request, Role.TRANSLATE, body.auth_key)
     if body.glossary_id:
-        raise ApiError(404, "no_such_glossary", "there are no glossaries here: the memory knows the terms")
+        raise ApiError(404, "no_such_glossary", "glossaries are not supported: the memory provides the terminology")
     if body.formality in ("more", "less"):
         raise ApiError(400, "bad_request", "formality is not supported; prefer_more and prefer_less are accepted")
     only: tuple[str, ...] = ()
@@ -97,12 +105,16 @@ async def translate(request: Request) -> dict[str, Any]:
     else:
         source = body.source_lang
         if source is None:
-            source = (await guess_source(context, context.chooser.facts(caller), body.text[0], body.target_lang)).code
+            source = (await guess_source(context.chooser.facts(caller), body.text[0])).code
         facts = context.chooser.by_languages(caller, source, body.target_lang)
     results = await context.service.translate(
-        request, caller, body.text, TranslationOptions((facts.name,), context.settings.decoding.method, only=only),
-        rules=_rules(body), splits_sentences=body.split_sentences != "0",
-    )  # fmt: skip
+        request,
+        caller,
+        body.text,
+        context.options(facts.name, only=only),
+        rules=_rules(body),
+        splits_sentences=body.split_sentences != "0",
+    )
     language = (body.source_lang or facts.source_lang or "").partition("-")[0].upper()
     used = {"model_type_used": "quality_optimized"} if body.model_type else {}
     return {
@@ -125,15 +137,18 @@ class DeeplLanguage(BaseModel):
 
 
 @router.get(
-    "/languages", response_model=list[DeeplLanguage], response_model_exclude_none=True, summary="Languages",
+    "/languages",
+    response_model=list[DeeplLanguage],
+    response_model_exclude_none=True,
+    summary="Source or target languages",
     responses=deepl_errors(403, 415, 429),
     openapi_extra={
         "parameters": [{"name": "type", "in": "query", "schema": {"type": "string", "enum": ["source", "target"]}}]
     },
-)  # fmt: skip
+)
 async def languages(request: Request) -> list[dict[str, Any]]:
     context = Context.of(request)
-    query = await read_fields(request, DeeplLanguagesQuery)  # the Python client puts it into the body of a GET
+    query = await read_fields(request, DeeplLanguagesQuery)  # DeepL's Python client sends it in the body of a GET
     caller = context.admit(request, Role.TRANSLATE, query.auth_key)
     usable = context.chooser.facts(caller)
     if query.type == "source":
@@ -147,7 +162,7 @@ async def languages(request: Request) -> list[dict[str, Any]]:
 
 
 class DeeplUsage(BaseModel):
-    character_count: int = Field(description="translated for this key since the server started")
+    character_count: int = Field(description="characters translated for this key since the server started")
     character_limit: int
 
 
@@ -166,16 +181,20 @@ class DeeplGlossaryPairs(BaseModel):
     supported_languages: list[dict[str, Any]]
 
 
-@router.get("/glossaries", response_model=DeeplGlossaries, summary="None", responses=deepl_errors(403, 429))
+@router.get(
+    "/glossaries", response_model=DeeplGlossaries, summary="Glossaries: always empty", responses=deepl_errors(403, 429)
+)
 async def glossaries(request: Request) -> dict[str, Any]:
     Context.of(request).admit(request, Role.TRANSLATE)
     return {"glossaries": []}
 
 
 @router.get(
-    "/glossary-language-pairs", response_model=DeeplGlossaryPairs, summary="None",
+    "/glossary-language-pairs",
+    response_model=DeeplGlossaryPairs,
+    summary="Language pairs for glossaries: always empty",
     responses=deepl_errors(403, 429),
-)  # fmt: skip
+)
 async def glossary_pairs(request: Request) -> dict[str, Any]:
     Context.of(request).admit(request, Role.TRANSLATE)
     return {"supported_languages": []}

@@ -1,4 +1,4 @@
-"""Routes that clients of LibreTranslate understand."""
+"""The LibreTranslate API: text, languages and suggestions."""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -7,16 +7,15 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field
 
 from nearmt.corpus import SentencePair
+from nearmt.corpus.extensions import DOCUMENT_EXTENSIONS
 from nearmt.markup import rules_for
 from nearmt.server.context import Context
-from nearmt.server.http.errors import ApiError
 from nearmt.server.http.fields import read_fields
 from nearmt.server.http.openapi import body_in_forms, errors
 from nearmt.server.routes.stores import add_pairs
 from nearmt.server.service.languages import Guess, guess_languages, language_name
-from nearmt.server.service.options import TranslationOptions
 from nearmt.server.service.stores import StoreFacts
-from nearmt.server.service.texts import refuse_bad_text
+from nearmt.server.service.texts import check_characters, check_length
 from nearmt.server.settings import Role
 
 router = APIRouter(tags=["LibreTranslate"])
@@ -29,16 +28,16 @@ class LibreError(BaseModel):
     error: str
 
 
-def _or_nothing(value: Any) -> Any:
+def _none_if_empty(value: Any) -> Any:
     return None if value == "" else value
 
 
 class LibreTranslateBody(BaseModel):
     q: str | list[str] = Field(description="a text or a list of texts")
-    source: Code = Field(description="a language, or auto")
+    source: Code = Field(description="source language, or auto")
     target: Code
-    format: Annotated[Literal["text", "html"] | None, BeforeValidator(_or_nothing)] = "text"
-    alternatives: Annotated[Annotated[int, Field(ge=0, le=63)] | None, BeforeValidator(_or_nothing)] = 0
+    format: Annotated[Literal["text", "html"] | None, BeforeValidator(_none_if_empty)] = "text"
+    alternatives: Annotated[Annotated[int, Field(ge=0, le=63)] | None, BeforeValidator(_none_if_empty)] = 0
     api_key: str | None = None
 
 
@@ -58,37 +57,44 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 @router.post(
-    "/translate", response_model=LibreTranslateReply, response_model_exclude_none=True, summary="Translate",
-    responses=_errors(403, 415, 429, 503, 504), openapi_extra=body_in_forms(LibreTranslateBody),
-)  # fmt: skip
+    "/translate",
+    response_model=LibreTranslateReply,
+    response_model_exclude_none=True,
+    summary="Translate one or more texts",
+    responses=_errors(403, 415, 429, 503, 504),
+    openapi_extra=body_in_forms(LibreTranslateBody),
+)
 async def translate(request: Request) -> dict[str, Any]:
     context = Context.of(request)
     body = await read_fields(request, LibreTranslateBody)
     caller = context.admit(request, Role.TRANSLATE, body.api_key)
-    is_list = isinstance(body.q, list)
     texts = body.q if isinstance(body.q, list) else [body.q]
-    facts, guesses = None, []
+    guesses: list[Guess] = []
+    source: str | None = body.source
     if body.source == _AUTO:
-        guesses = [await guess_source(context, context.chooser.facts(caller), text, body.target) for text in texts]
-    source = guesses[0].code if guesses else None if body.source == _AUTO else body.source
+        guesses = [await guess_source(context.chooser.facts(caller), text) for text in texts]
+        source = guesses[0].code if guesses else None
     facts = context.chooser.by_languages(caller, source, body.target)
     wanted = body.alternatives or 0
     results = await context.service.translate(
-        request, caller, texts, TranslationOptions((facts.name,), context.settings.decoding.method, n_best=1 + wanted),
+        request,
+        caller,
+        texts,
+        context.options(facts.name, n_best=1 + wanted),
         rules=rules_for("html") if body.format == "html" else None,
-    )  # fmt: skip
+    )
     reply: dict[str, Any] = {"translatedText": [result.text for result in results]}
     if body.source == _AUTO:
         reply["detectedLanguage"] = [{"confidence": guess.confidence, "language": guess.code} for guess in guesses]
     if wanted:
         reply["alternatives"] = [[text for text, _ in result.alternatives[:wanted]] for result in results]
-    return reply if is_list else {name: value[0] for name, value in reply.items()}
+    return reply if isinstance(body.q, list) else {name: value[0] for name, value in reply.items()}
 
 
-async def guess_source(context: Context, usable: list[StoreFacts], text: str, target: str | None) -> Guess:
-    """The likeliest of the languages that a store here translates from."""
+async def guess_source(usable: list[StoreFacts], text: str) -> Guess:
+    """The most likely language of a text, among the source languages of the stores."""
     sources = [facts.source_lang for facts in usable if facts.source_lang is not None]
-    refuse_bad_text(text, "the text")
+    check_characters(text, "the text")
     return (await asyncio.to_thread(guess_languages, text, sources))[0]
 
 
@@ -98,16 +104,18 @@ class LibreDetectBody(BaseModel):
 
 
 @router.post(
-    "/detect", response_model=list[DetectedLanguage], summary="Guess the language of a text",
-    responses=_errors(403, 415, 429), openapi_extra=body_in_forms(LibreDetectBody),
-)  # fmt: skip
+    "/detect",
+    response_model=list[DetectedLanguage],
+    summary="Identify the language of a text",
+    responses=_errors(403, 415, 429),
+    openapi_extra=body_in_forms(LibreDetectBody),
+)
 async def detect(request: Request) -> list[dict[str, Any]]:
     context = Context.of(request)
     body = await read_fields(request, LibreDetectBody)
     context.admit(request, Role.TRANSLATE, body.api_key)
-    refuse_bad_text(body.q, "q")
-    if len(body.q) > context.settings.limits.max_characters_per_text:
-        raise ApiError(413, "too_long", "q has too many characters")
+    check_characters(body.q, "q")
+    check_length(body.q, "q", context.settings.limits.max_characters_per_text)
     guesses = await asyncio.to_thread(guess_languages, body.q)
     return [{"confidence": guess.confidence, "language": guess.code} for guess in guesses]
 
@@ -144,12 +152,14 @@ class LibreSettings(BaseModel):
     supportedFilesFormat: list[str]  # noqa: N815
 
 
-@router.get("/frontend/settings", response_model=LibreSettings, responses=_errors(429), summary="What a page may ask")
+@router.get(
+    "/frontend/settings", response_model=LibreSettings, responses=_errors(429), summary="Settings for a user interface"
+)
 def frontend_settings(request: Request) -> dict[str, Any]:
     context = Context.of(request)
     settings = context.settings
-    usual = next(filter(context.registry.is_ready, context.registry.names), None)
-    facts = context.registry.facts(usual) if usual is not None else None
+    default = next(filter(context.registry.is_ready, context.registry.names), None)
+    facts = context.registry.facts(default) if default is not None else None
     pair = {"source": facts.source_lang if facts else None, "target": facts.target_lang if facts else None}
     return {
         "apiKeys": bool(settings.keys),
@@ -158,7 +168,7 @@ def frontend_settings(request: Request) -> dict[str, Any]:
         "keyRequired": bool(settings.keys) and not settings.allow_translation_without_key,
         "language": {side: {"code": code or "", "name": language_name(code or "")} for side, code in pair.items()},
         "suggestions": bool(settings.keys) or settings.allow_edits_without_key,
-        "supportedFilesFormat": [".xlf", ".xliff", ".po", ".tmx"],
+        "supportedFilesFormat": list(DOCUMENT_EXTENSIONS),
     }
 
 
@@ -166,14 +176,14 @@ class LibreHealth(BaseModel):
     status: Literal["ok"]
 
 
-@router.get("/health", response_model=LibreHealth, summary="Whether the process answers")
+@router.get("/health", response_model=LibreHealth, summary="Health check")
 async def health() -> dict[str, Any]:
     return {"status": "ok"}
 
 
 class LibreSuggestBody(BaseModel):
-    q: str = Field(min_length=1, description="the text")
-    s: str = Field(min_length=1, description="its better translation")
+    q: str = Field(min_length=1, description="the source text")
+    s: str = Field(min_length=1, description="the suggested translation")
     source: Code
     target: Code
     api_key: str | None = None
@@ -184,19 +194,21 @@ class LibreSuggestReply(BaseModel):
 
 
 @router.post(
-    "/suggest", response_model=LibreSuggestReply, summary="Add a better translation to the memory",
-    responses=_errors(403, 409, 415, 429, 503), openapi_extra=body_in_forms(LibreSuggestBody),
-)  # fmt: skip
+    "/suggest",
+    response_model=LibreSuggestReply,
+    summary="Add a suggested translation to the memory",
+    responses=_errors(403, 409, 415, 429, 503),
+    openapi_extra=body_in_forms(LibreSuggestBody),
+)
 async def suggest(request: Request) -> dict[str, Any]:
     context = Context.of(request)
     body = await read_fields(request, LibreSuggestBody)
     caller = context.admit(request, Role.EDIT, body.api_key)
     for name, text in (("q", body.q), ("s", body.s)):
-        refuse_bad_text(text, name)
-        if len(text) > context.settings.limits.max_characters_per_text:
-            raise ApiError(413, "too_long", f"{name} has too many characters")
+        check_characters(text, name)
+        check_length(text, name, context.settings.limits.max_characters_per_text)
     source = None if body.source == _AUTO else body.source
     facts = context.chooser.by_languages(caller, source, body.target)
-    # Without a unit id, so that the next suggestion for the same text replaces this one.
+    # Without a unit id, the next suggestion for the same text replaces this one.
     await add_pairs(context, facts.name, [SentencePair(body.q, body.s, None, _ORIGIN)])
     return {"success": True}

@@ -1,4 +1,4 @@
-"""The page: files that come with the package, handed out under a policy that lets nothing else in."""
+"""Serves the files of the web page under a content security policy that allows no other sources."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,10 +9,14 @@ from fastapi import APIRouter, Request, Response
 from nearmt.server.http.errors import ApiError
 
 router = APIRouter(include_in_schema=False)
-_START = "index.html"
-_MEDIA_TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
-                ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}  # fmt: skip
-# Trusted types make the browser refuse to read any string as HTML, so a segment can never become more than text.
+_INDEX = "index.html"
+_MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+# With trusted types the browser refuses to parse any string as HTML, so that segments are always shown as text.
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -35,7 +39,7 @@ class PageFile:
 
     content: bytes
     media_type: str
-    tag: str  # changes with the content
+    etag: str
 
 
 def _read_all() -> dict[str, PageFile]:
@@ -52,20 +56,20 @@ _FILES = _read_all()
 
 
 @router.api_route("/", methods=["GET", "HEAD"])
-async def start(request: Request) -> Response:
-    return _answer(request, _START)
+async def index(request: Request) -> Response:
+    return _answer(request, _INDEX)
 
 
 @router.api_route("/page/{name}", methods=["GET", "HEAD"])
-async def part(request: Request, name: str) -> Response:
+async def page_file(request: Request, name: str) -> Response:
     return _answer(request, name)
 
 
 def _answer(request: Request, name: str) -> Response:
     found = _FILES.get(name)
     if found is None:
-        raise ApiError(404, "not_found", "there is nothing at this path")
-    headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache", "ETag": found.tag}
-    if request.headers.get("if-none-match") == found.tag:
+        raise ApiError(404, "not_found", "no such path")
+    headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache", "ETag": found.etag}
+    if request.headers.get("if-none-match") == found.etag:
         return Response(status_code=304, headers=headers)
     return Response(found.content, media_type=found.media_type, headers=headers)

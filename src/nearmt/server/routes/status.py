@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, which version is it, and what are its numbers?"""
+"""Health, readiness, version and metrics."""
 
 from typing import Any
 
@@ -14,34 +14,38 @@ from nearmt.server.settings import Role
 router = APIRouter(tags=["status"])
 
 
-@router.get("/v1/health", response_model=HealthReply, summary="Whether the process answers")
+@router.get("/v1/health", response_model=HealthReply, summary="Health check")
 async def health() -> dict[str, Any]:
     return {"status": "ok"}
 
 
 @router.get(
-    "/v1/ready", response_model=ReadyReply, summary="Whether all stores are loaded",
-    responses={503: {"model": ReadyReply, "description": "Not yet, or not at all"}},
-)  # fmt: skip
+    "/v1/ready",
+    response_model=ReadyReply,
+    summary="Readiness check: whether all stores are loaded",
+    responses={503: {"model": ReadyReply, "description": "Stores are loading, or failed to load"}},
+)
 async def ready(request: Request) -> JSONResponse:
     context = Context.of(request)
     registry = context.registry
-    waiting = "failed" if registry.failure is not None else "loading"
-    stores = {name: "ready" if registry.is_ready(name) else waiting for name in registry.names}
-    if context.settings.keys:  # names of stores are not everybody's business
+    unready = "failed" if registry.failure is not None else "loading"
+    stores = {name: "ready" if registry.is_ready(name) else unready for name in registry.names}
+    if context.settings.keys:  # this route needs no key, and store names may be confidential
         stores = {}
     return JSONResponse({"ready": registry.is_ready(), "stores": stores}, 200 if registry.is_ready() else 503)
 
 
-@router.get("/v1/version", response_model=VersionReply, summary="What is running")
+@router.get("/v1/version", response_model=VersionReply, summary="Version")
 async def version() -> dict[str, Any]:
     return {"name": "nearmt", "version": __version__, "api": "v1"}
 
 
 @router.get(
-    "/metrics", response_class=Response, summary="Numbers for Prometheus",
+    "/metrics",
+    response_class=Response,
+    summary="Prometheus metrics",
     responses={**errors(401, 403, 429), 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-)  # fmt: skip
+)
 def metrics(request: Request) -> Response:
     context = Context.of(request)
     if context.settings.keys and not context.settings.public_metrics:

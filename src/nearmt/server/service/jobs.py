@@ -1,6 +1,7 @@
-"""Imports of whole files: they run beside the translations, a few hundred pairs at a time, and tell their progress."""
+"""Import jobs: add uploaded files to a store in its writer thread, a few hundred pairs at a time."""
 
 import contextlib
+import logging
 import secrets
 import shutil
 import tempfile
@@ -15,25 +16,24 @@ from typing import Literal
 
 from nearmt.building.corrections import Batch
 from nearmt.corpus import DropCounts, SentencePair, read_pairs
+from nearmt.corpus.extensions import UPLOAD_FORMATS, format_by_name
 from nearmt.errors import NearMTError, SettingError
-from nearmt.server.http.errors import ApiError
+from nearmt.server.http.errors import ApiError, unexpected
 from nearmt.server.service.stores import StoreRegistry
 
-_PAIRS_AT_ONCE = 200
-FORMATS = ("tmx", "xliff", "po", "tsv", "jsonl")
-_EXTENSIONS = {".tmx": "tmx", ".xlf": "xliff", ".xliff": "xliff", ".sdlxliff": "xliff", ".po": "po", ".tsv": "tsv",
-               ".txt": "tsv", ".jsonl": "jsonl"}  # fmt: skip
+log = logging.getLogger("nearmt.server")
+_CHUNK_PAIRS = 200
 _STEM = "upload"
 
 
 @dataclass
 class ImportJob:
-    """How far an import is. Changed by its thread alone."""
+    """An import and its progress. Only the thread that runs it changes it."""
 
     store: str
     origin: str
     owner: str
-    forces_origin: bool = False  # also on pairs that state another
+    forces_origin: bool = False  # whether `origin` replaces the origins stated in the file
     id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
     state: Literal["waiting", "running", "done", "failed"] = "waiting"
     done: int = 0
@@ -45,31 +45,31 @@ class ImportJob:
     too_long: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     error: str | None = None
-    created_at: str = field(default_factory=lambda: now())
+    created_at: str = field(default_factory=lambda: utc_timestamp())
     finished_at: str | None = None
 
 
-def now() -> str:
-    """UTC, to the second."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def utc_timestamp(seconds: float | None = None) -> str:
+    """A Unix time, or now, in UTC to the second."""
+    moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_of(file_name: str, stated: str | None) -> str:
-    """The format of an uploaded file, by what the client says or by the name it gave."""
+    """The format of an uploaded file: the one that the client states, or the one of the file name."""
     if stated is not None:
-        if stated not in FORMATS:
-            raise ApiError(400, "bad_format", f"the format is one of {', '.join(FORMATS)}")
+        if stated not in UPLOAD_FORMATS:
+            raise ApiError(400, "bad_format", f"format must be one of {', '.join(UPLOAD_FORMATS)}")
         return stated
-    found = _EXTENSIONS.get(Path(file_name.lower().removesuffix(".gz")).suffix)
+    found = format_by_name(file_name)
     if found is None:
-        raise ApiError(
-            400, "bad_format", f"the file's name does not tell its format: say which of {', '.join(FORMATS)}"
-        )
+        formats = ", ".join(UPLOAD_FORMATS)
+        raise ApiError(400, "bad_format", f"unknown file name extension: set format to one of {formats}")
     return found
 
 
 class Upload:
-    """A file that a client sent, in a folder of its own that goes away with it. Its name is ours, not the client's."""
+    """An uploaded file in a temporary folder. Its name on disk does not depend on the client."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="nearmt-upload-"))
@@ -80,34 +80,33 @@ class Upload:
 
 
 class ImportJobs:
-    """The imports of a server; those that are over are remembered for a while."""
+    """The import jobs of a server. Finished jobs are kept until newer ones need their place."""
 
     def __init__(self, registry: StoreRegistry, max_jobs: int) -> None:
-        self._shelf, self._max_jobs = registry, max_jobs
+        self._registry, self._max_jobs = registry, max_jobs
         self._jobs: OrderedDict[str, ImportJob] = OrderedDict()
         self._is_closing = threading.Event()
 
     def start(self, job: ImportJob, upload: Upload, format: str) -> ImportJob:
-        """Queue an import; the upload is removed when it is over."""
-        self._make_room()
+        """Queue an import; the upload is removed at its end."""
+        self._drop_finished()
         self._jobs[job.id] = job
-        self._shelf.writer(job.store).submit(self._run, job, upload, format)
+        self._registry.writer(job.store).submit(self._run, job, upload, format)
         return job
 
-    def _make_room(self) -> None:
+    def _drop_finished(self) -> None:
         while len(self._jobs) >= self._max_jobs:
-            over = next((id for id, job in self._jobs.items() if job.finished_at is not None), None)
-            if over is None:
-                raise ApiError(
-                    503, "too_many_jobs", "too many imports are waiting: try again later", {"Retry-After": "30"}
-                )
-            del self._jobs[over]
+            finished = next((id for id, job in self._jobs.items() if job.finished_at is not None), None)
+            if finished is None:
+                message = "too many imports are waiting: try again later"
+                raise ApiError(503, "too_many_jobs", message, {"Retry-After": "30"})
+            del self._jobs[finished]
 
     def find(self, id: str) -> ImportJob | None:
         return self._jobs.get(id)
 
     def close(self) -> None:
-        """Let the imports under way end after what they are writing."""
+        """Stop running imports after their current chunk."""
         self._is_closing.set()
 
     def _run(self, job: ImportJob, upload: Upload, format: str) -> None:
@@ -116,44 +115,39 @@ class ImportJobs:
             self._import(job, upload, format)
             job.state = "done"
         except NearMTError as error:
-            job.error = self._shelf.without_paths(str(error).replace(str(upload.path), job.origin))
+            job.error = self._registry.public_error(error, {upload.path: job.origin}).message
             job.state = "failed"
-        except Exception as error:
-            job.error = f"this should not have happened: {type(error).__name__}"
+        except Exception:
+            log.exception("the import into %s failed", job.store)
+            job.error = unexpected().message
             job.state = "failed"
-            raise
         finally:
-            job.finished_at = now()
+            job.finished_at = utc_timestamp()
             upload.remove()
 
     def _import(self, job: ImportJob, upload: Upload, format: str) -> None:
-        drops = DropCounts()
-        facts = self._shelf.facts(job.store)
+        facts = self._registry.facts(job.store)
 
-        def read(counted: DropCounts) -> Iterator[SentencePair]:
+        def read(drops: DropCounts) -> Iterator[SentencePair]:
             return read_pairs(
                 [upload.path],
                 source_lang=facts.source_lang,
                 target_lang=facts.target_lang,
-                drops=counted,
+                drops=drops,
                 format=format,
             )
 
-        job.total = sum(
-            1 for _ in read(DropCounts())
-        )  # also finds what is wrong with the file before anything is added
+        job.total = sum(1 for _ in read(DropCounts()))  # also finds faults of the file before anything is added
+        drops = DropCounts()
         pairs, batch = read(drops), Batch()
-        while chunk := list(islice(pairs, _PAIRS_AT_ONCE)):
+        while chunk := list(islice(pairs, _CHUNK_PAIRS)):
             if self._is_closing.is_set():
-                raise SettingError(
-                    f"the server was stopped after {job.done} of {job.total} pairs: import the file again"
-                )
-            unnamed = (None, _STEM)
+                raise SettingError(f"the server stopped after {job.done} of {job.total} pairs: import the file again")
             named = [
-                replace(pair, origin=job.origin) if job.forces_origin or pair.origin in unnamed else pair
+                replace(pair, origin=job.origin) if job.forces_origin or pair.origin in (None, _STEM) else pair
                 for pair in chunk
             ]
-            added = self._shelf.add(job.store, named, batch)
+            added = self._registry.add(job.store, named, batch)
             for name in ("added", "replaced", "duplicates", "unchanged", "too_long"):
                 setattr(job, name, getattr(job, name) + getattr(added, name))
             job.done += len(chunk)
@@ -161,8 +155,8 @@ class ImportJobs:
 
 
 @contextlib.contextmanager
-def kept_until_started(upload: Upload) -> Iterator[Upload]:
-    """Removes the upload if anything goes wrong before its import is queued."""
+def removed_on_error(upload: Upload) -> Iterator[Upload]:
+    """Removes the upload if an error occurs before its import is queued."""
     try:
         yield upload
     except BaseException:

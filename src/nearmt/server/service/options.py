@@ -1,37 +1,28 @@
-"""How a text is to be translated, in values that can be compared: what has equal options is decoded together."""
+"""What a translation depends on besides the text, and what the decoding thread returns for a sentence."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from nearmt.methods.registry import AUTO
+from nearmt.datastore import Filter
+from nearmt.methods.registry import MethodRequest
 
 
 @dataclass(frozen=True)
 class TranslationOptions:
-    """Everything besides the text that a translation depends on."""
+    """Everything besides the text that a translation depends on. Only sentences with equal options share a batch."""
 
     stores: tuple[str, ...]
-    method: str = AUTO
-    k: int | None = None
-    temperature: float | None = None
-    knn_share: float | None = None
+    method: MethodRequest = field(default_factory=MethodRequest)
+    filter: Filter = field(default_factory=Filter)
     n_best: int = 1
-    only: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    since: str | None = None
-    until: str | None = None
-
-    @property
-    def has_filter(self) -> bool:
-        return bool(self.only or self.exclude or self.since or self.until)
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """One translated sentence as the server hands it on."""
+class DecodedSentence:
+    """The translation of one sentence."""
 
     text: str
     score: float
     num_tokens: int
     alternatives: tuple[tuple[str, float], ...] = ()
-    tokens: tuple[dict[str, Any], ...] | None = None  # the evidence, where it was asked for
+    tokens: tuple[dict[str, Any], ...] | None = None  # the evidence, if requested

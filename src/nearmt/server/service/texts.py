@@ -1,4 +1,4 @@
-"""A text as the server sees it: sentences to translate, and what stands between them, which is kept as it is."""
+"""Splits plain text into sentences, keeping the white space between them, and checks text for faults."""
 
 import re
 from collections.abc import Sequence
@@ -17,64 +17,69 @@ MAX_DEPTH = 200
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What of a text is translated: `parts` are the sentences' numbers and the strings that stay."""
+class SplitText:
+    """A text as sentences and what lies between them. An integer part is the number of a sentence."""
 
     sentences: tuple[str, ...]
     parts: tuple[str | int, ...]
 
     def fill(self, translations: Sequence[str]) -> str:
-        """The text with its sentences replaced."""
-        return "".join(self._pieces(translations))
+        """The text with its sentences replaced by translations."""
+        return "".join(self._filled(translations))
 
     def spans(self, translations: Sequence[str]) -> list[tuple[int, int]]:
-        """Where each translated sentence stands in the filled text."""
+        """Start and end of each translated sentence in the filled text."""
         found, at = [(0, 0)] * len(self.sentences), 0
-        for part, piece in zip(self.parts, self._pieces(translations), strict=True):
+        for part, text in zip(self.parts, self._filled(translations), strict=True):
             if isinstance(part, int):
-                found[part] = (at, at + len(piece))
-            at += len(piece)
+                found[part] = (at, at + len(text))
+            at += len(text)
         return found
 
-    def _pieces(self, translations: Sequence[str]) -> list[str]:
+    def _filled(self, translations: Sequence[str]) -> list[str]:
         return [part if isinstance(part, str) else translations[part] for part in self.parts]
 
 
-def plan_text(text: str, language: str, *, splits_sentences: bool = True) -> Plan:
-    """The sentences of a plain text, or its lines."""
+def split_text(text: str, language: str, *, splits_sentences: bool = True) -> SplitText:
+    """Split a plain text into sentences, or into lines."""
     sentences: list[str] = []
     parts: list[str | int] = []
-    for piece in split_sentences(text, language) if splits_sentences else _LINES.findall(text):
-        content = piece.strip()
+    for chunk in split_sentences(text, language) if splits_sentences else _LINES.findall(text):
+        content = chunk.strip()
         if not content:
-            parts.append(piece)
+            parts.append(chunk)
             continue
-        start = piece.index(content)
-        parts += [piece[:start], len(sentences), piece[start + len(content) :]]
+        start = chunk.index(content)
+        parts += [chunk[:start], len(sentences), chunk[start + len(content) :]]
         sentences.append(content)
-    return Plan(tuple(sentences), tuple(part for part in parts if part != ""))
+    return SplitText(tuple(sentences), tuple(part for part in parts if part != ""))
 
 
-def refuse_deep_tags(text: str, name: str) -> None:
-    """Tags within tags within tags: no text for people is nested without end."""
+def check_length(text: str, name: str, max_characters: int) -> None:
+    """Refuse a text that is too long; `name` is what the error calls the text."""
+    if len(text) > max_characters:
+        raise ApiError(413, "too_long", f"{name} has {len(text)} characters: the limit is {max_characters}")
+
+
+def check_tag_depth(text: str, name: str) -> None:
+    """Refuse tags that are nested too deeply; `name` is what the error calls the text."""
     depth = 0
     for tag in _TAG.finditer(text):
-        closes, element, is_single = tag.groups()
-        if is_single or element.lower() in _VOID:
+        closes, element, is_empty = tag.groups()
+        if is_empty or element.lower() in _VOID:
             continue
         depth = max(0, depth - 1) if closes else depth + 1
         if depth > MAX_DEPTH:
-            raise ApiError(400, "too_deep", f"the tags of {name} are nested more than {MAX_DEPTH} deep")
+            raise ApiError(400, "too_deep", f"the tags of {name} are nested more than {MAX_DEPTH} levels deep")
 
 
-def refuse_bad_text(text: str, name: str) -> None:
-    """Control characters and halves of characters are no text."""
+def check_characters(text: str, name: str) -> None:
+    """Refuse control characters and lone surrogates; `name` is what the error calls the text."""
     found = _CONTROL.search(text)
     if found:
-        raise ApiError(
-            400, "bad_text", f"{name} has the control character U+{ord(found.group()):04X} at position {found.start()}"
-        )
+        code = f"U+{ord(found.group()):04X}"
+        raise ApiError(400, "bad_text", f"{name} has the control character {code} at position {found.start()}")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ApiError(400, "bad_text", f"{name} has half a character at position {error.start}") from None
+        raise ApiError(400, "bad_text", f"{name} has a lone surrogate at position {error.start}") from None
