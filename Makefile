@@ -35,7 +35,7 @@ help:
 $(DEMO_READY): pyproject.toml constraints.txt packages/nearmt-demo/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) "$$(grep '^torch==' constraints.txt)"
-	$(PIP) -c constraints.txt -e '.[server]' -e packages/nearmt-demo
+	$(PIP) -c constraints.txt -e '.[paper,server]' -e packages/nearmt-demo
 	@touch $@
 
 # The same environment, with what the tests need beyond the demo.

@@ -53,7 +53,7 @@ def test_every_table_is_measured_and_written(measured):
     for heading, table in tables(content):
         assert f"## {heading}" in text
         assert all(len(row) == len(table.headings) for row in table.rows)
-    assert growth_chart(content).svg().startswith("<svg")
+    assert len(growth_chart(content).ticks) == len(content["tables"]["growth"])
 
 
 def test_a_changed_memory_is_timed_beside_the_same_one_compacted(measured):

@@ -16,9 +16,10 @@ from nearmt.cli import demo_command
 from nearmt.cli.output import command_of_this_program
 from nearmt.datastore import Languages, Manifest
 from nearmt.decoding.decoder import Decoder
+from nearmt.errors import MissingExtraError
 from nearmt.experiments.demo import Materials, find_materials, run_demo, write_report
 from nearmt.experiments.demo import run as demo_run
-from nearmt.experiments.report import BarChart, LineChart
+from nearmt.experiments.report import BarChart, LineChart, charts, figure, png_of, svg_of
 from nearmt.models import Seq2Seq
 from nearmt.training.devset import load_pairs
 
@@ -73,7 +74,7 @@ def test_a_store_of_an_older_model_is_made_anew(result, materials, out, tmp_path
 def test_the_page_is_sound_and_loads_nothing(result, out):
     write_report(result, out / "report.html")
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert not re.findall(r'(?:src|href)="', page)
+    assert not re.findall(r'(?:src|href)="(?!#)|url\((?!#)|@import', page)
     assert page.count("<svg") == 2
     assert "<mark>" in page
 
@@ -142,11 +143,37 @@ def test_the_program_is_named_as_the_shell_finds_it(tmp_path, monkeypatch):
     assert named(f"{here}/nearmt") == "./nearmt"
 
 
+LINES = LineChart(["<1>"], {"<b>": [1.0]}, "x<y", "a&b")
+BARS = BarChart({"0": 0.5}, "x", "a&b")
+
+
 def test_text_in_charts_is_escaped():
-    chart = LineChart(["<1>"], {"<b>": [1.0]}, "x<y", "a&b").svg()
-    assert "<b>" not in chart
-    assert "&lt;b&gt;" in chart
-    assert "a&amp;b" in BarChart({"0": 0.5}, "x", "a&b").svg()
+    for drawing in (svg_of(LINES), figure(LINES, "<b>")):
+        assert "<b>" not in drawing
+        assert "&lt;b&gt;" in drawing
+    assert "a&amp;b" in svg_of(BARS)
+
+
+def test_equal_charts_give_equal_files():
+    for chart in (LINES, BARS):
+        assert svg_of(chart) == svg_of(replace(chart))
+        assert png_of(chart) == png_of(replace(chart))
+        assert "<dc:date>" not in svg_of(chart)
+
+
+def test_charts_on_one_page_share_no_ids_and_follow_its_colors():
+    ids = [re.findall(r'\bid="(.*?)"', figure(chart, "")) for chart in (LINES, BARS)]
+    assert all(ids)
+    assert not set(ids[0]) & set(ids[1])
+    assert "#000000" in svg_of(BARS)
+    assert "#000000" not in figure(BARS, "")
+
+
+def test_missing_matplotlib_is_reported_before_any_work(materials, tmp_path, monkeypatch):
+    monkeypatch.setattr(charts, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"nearmt\[paper\]"):
+        run_demo(materials, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_shipped_model_translates_simple_sentences():

@@ -67,7 +67,7 @@ def bench(
     from nearmt.experiments.bench import BenchSettings, run_bench
     from nearmt.experiments.bench.report import as_markdown, growth_chart
     from nearmt.experiments.bench.report import tables as made_tables
-    from nearmt.experiments.report import standalone
+    from nearmt.experiments.report import can_draw, svg_of
 
     set_threads(threads)
     settings = BenchSettings(
@@ -79,8 +79,8 @@ def bench(
         content = run_bench(store, out, settings, model, progress)
     replace_file(out / "performance.md", as_markdown(content).encode())
     chart = growth_chart(content)
-    if chart is not None:
-        replace_file(out / "growth.svg", standalone(chart).encode())
+    if chart is not None and can_draw():
+        replace_file(out / "growth.svg", svg_of(chart).encode())
     if as_json:
         print_json(content)
         return

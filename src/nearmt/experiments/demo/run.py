@@ -14,7 +14,7 @@ from nearmt.decoding.decoder import Decoder
 from nearmt.errors import MissingExtraError, StoreMismatchError
 from nearmt.evaluation.evaluate import evaluate
 from nearmt.evaluation.scores import bleu
-from nearmt.experiments.report import Example, pick_examples
+from nearmt.experiments.report import Example, pick_examples, require_drawing
 from nearmt.methods.mixture import Method, Uniform, Vanilla
 from nearmt.models import Seq2Seq
 from nearmt.outputs import claim_folder
@@ -69,6 +69,7 @@ def run_demo(
     materials: Materials, out: Path, settings: AdaptationSettings | None = None, progress: Progress = silent
 ) -> DemoResult:
     """Build, train, compare, look at examples; all under `out`, a new folder or that of an earlier demo."""
+    require_drawing()
     claim_folder(out, "demo", ("demo.store", "demo.store.partial", ".demo.store.lock"))
     model = Seq2Seq.load(materials.model)
     folder = out / "demo.store"

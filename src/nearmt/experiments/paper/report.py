@@ -1,4 +1,4 @@
-"""The results as JSON, as Markdown with figures (SVG and, where they can be drawn, PNG), and as one page by itself."""
+"""Writes the results as JSON, as Markdown with figures in SVG and PNG, and as one self-contained HTML page."""
 
 import json
 from collections.abc import Sequence
@@ -11,20 +11,18 @@ from nearmt.datastore import replace_file, storage_errors
 from nearmt.experiments.paper.config import PaperConfig
 from nearmt.experiments.paper.lab import Lab
 from nearmt.experiments.paper.sections import Section
-from nearmt.experiments.report import Example, examples_html, figure, page, standalone
-from nearmt.experiments.report.png import can_draw, png_of
+from nearmt.experiments.report import Example, examples_html, figure, page, png_of, svg_of
 
 
 def write_reports(config: PaperConfig, lab: Lab, sections: Sequence[Section], out: Path) -> None:
-    """results.json, report.md, report.html, figures/*.svg and, where matplotlib is there, figures/*.png."""
+    """Write results.json, report.md, report.html and the figures, each as figures/*.svg and figures/*.png."""
     with storage_errors(out):
         (out / "figures").mkdir(exist_ok=True)
         for section in sections:
-            for made in section.figures:
-                place = out / "figures" / _file_name(made.name)
-                replace_file(place.with_suffix(".svg"), standalone(made.chart).encode())
-                if can_draw():
-                    replace_file(place.with_suffix(".png"), png_of(made.chart))
+            for drawn in section.figures:
+                path = out / "figures" / _file_name(drawn.name)
+                replace_file(path.with_suffix(".svg"), svg_of(drawn.chart).encode())
+                replace_file(path.with_suffix(".png"), png_of(drawn.chart))
         about = _about(config, lab)
         content = {"about": about, "sections": {section.name: section.data for section in sections}}
         replace_file(out / "results.json", json.dumps(content, ensure_ascii=False, indent=1).encode())
@@ -90,8 +88,8 @@ def _markdown(config: PaperConfig, sections: Sequence[Section], about: dict[str,
             lines += ["", *([f"**{heading}**", ""] if heading else []), table.as_markdown()]
         if section.notes:
             lines += ["", section.notes]
-        for made in section.figures:
-            lines += ["", f"![{made.caption}](figures/{_file_name(made.name)}.svg)"]
+        for drawn in section.figures:
+            lines += ["", f"![{drawn.caption}](figures/{_file_name(drawn.name)}.svg)"]
         for example in section.examples:
             lines += ["", *_example_lines(example)]
     return "\n".join(lines) + "\n"
@@ -114,7 +112,7 @@ def _html(config: PaperConfig, sections: Sequence[Section], about: dict[str, Any
             parts.append((f"<h3>{escape(heading)}</h3>" if heading else "") + table.as_html())
         if section.notes:
             parts.append(f'<p class="note">{escape(section.notes)}</p>')
-        parts += [figure(made.chart, made.caption) for made in section.figures]
+        parts += [figure(drawn.chart, drawn.caption) for drawn in section.figures]
         parts.append(examples_html(section.examples))
     parts.append(f"<footer><p>{escape(_signature(sections))}</p></footer>")
     return page(config.title, "\n".join(parts))

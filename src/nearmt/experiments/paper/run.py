@@ -13,6 +13,7 @@ from nearmt.experiments.paper.report import write_reports
 from nearmt.experiments.paper.sections import CellKey, Experiment, Section
 from nearmt.experiments.paper.studies import Features, HiddenSizes, TrainingSentences
 from nearmt.experiments.paper.transfer import Controls, Generality, Robustness
+from nearmt.experiments.report import require_drawing
 from nearmt.models import Seq2Seq
 from nearmt.outputs import claim_folder
 from nearmt.progress import Progress, silent
@@ -28,6 +29,7 @@ def run_paper(
     config: PaperConfig, out: Path, model: Seq2Seq | None = None, progress: Progress = silent
 ) -> list[Section]:
     """Compute what is missing under `out`, a new folder or that of an earlier run, and write the reports there."""
+    require_drawing()
     out = out.absolute()
     claim_folder(out, "paper", ("cells/*-*.json", "networks/*.safetensors", "stores/*.store*", ".results.lock"))
     with build_lock(out / "results"):

@@ -1,6 +1,6 @@
-"""What reports are made of: charts, tables, examples and a page that needs nothing from elsewhere."""
+"""Building blocks of reports: charts, tables, examples and a self-contained HTML page."""
 
-from nearmt.experiments.report.charts import BarChart, Chart, LineChart, standalone
+from nearmt.experiments.report.charts import BarChart, Chart, LineChart, can_draw, png_of, require_drawing, svg_of
 from nearmt.experiments.report.examples import Change, Example, changed_words, pick_examples
 from nearmt.experiments.report.page import Table, examples_html, figure, page
 
@@ -11,10 +11,13 @@ __all__ = [
     "Example",
     "LineChart",
     "Table",
+    "can_draw",
     "changed_words",
     "examples_html",
     "figure",
     "page",
     "pick_examples",
-    "standalone",
+    "png_of",
+    "require_drawing",
+    "svg_of",
 ]

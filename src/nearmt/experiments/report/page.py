@@ -1,10 +1,11 @@
-"""A page that needs nothing from elsewhere: its style, tables and examples."""
+"""A self-contained HTML page: style, tables, charts and examples. It loads nothing from elsewhere."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from nearmt.experiments.report.charts import Chart
+from nearmt.experiments.report.charts import GRID_COLOR, Chart, svg_of
 from nearmt.experiments.report.examples import Example
 
 _STYLE = """
@@ -21,8 +22,7 @@ tr { border-bottom: 1px solid var(--line); }
 .wide { overflow-x: auto; }
 .note, figcaption, footer { color: var(--soft); font-size: .85rem; } figure { margin: 1rem 0; }
 footer { overflow-wrap: anywhere; }
-svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; fill: var(--ink); }
-svg .axis { stroke: var(--ink); fill: none; } svg .grid { stroke: var(--line); fill: none; }
+svg { width: 100%; height: auto; } svg text { fill: var(--ink); }
 mark { background: var(--mark); color: inherit; border-radius: 3px; padding: 0 .15em; }
 dl { display: grid; grid-template-columns: 6.5rem 1fr; gap: .2rem .8rem; margin: 0; }
 dt { color: var(--soft); } dd { margin: 0; }
@@ -32,7 +32,7 @@ article { border-top: 1px solid var(--line); padding: .8rem 0; } ul { margin: .3
 
 @dataclass(frozen=True)
 class Table:
-    """Headings and rows of text; the first column names the row."""
+    """A table of text. The first column names the row."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -49,7 +49,7 @@ class Table:
 
 
 def page(title: str, body: str, lang: str = "en") -> str:
-    """A whole document around a body."""
+    """Return a complete HTML document with this body."""
     return f"""<!doctype html>
 <html lang="{lang}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title><style>{_STYLE}</style></head><body>
@@ -59,22 +59,29 @@ def page(title: str, body: str, lang: str = "en") -> str:
 
 
 def figure(chart: Chart, caption: str) -> str:
-    """A chart with the sentence below it."""
-    return f"<figure>{chart.svg()}<figcaption>{escape(caption)}</figcaption></figure>"
+    """Return a chart with its caption. The chart follows the page's light or dark mode."""
+    drawing = svg_of(chart)
+    drawing = drawing[drawing.index("<svg") :]
+    drawing = re.sub(r'<g id="[\w.]+">', "<g>", drawing)  # matplotlib's names recur in every chart
+    for color, themed in (("#ffffff", "none"), ("#000000", "var(--ink)"), (GRID_COLOR, "var(--line)")):
+        drawing = drawing.replace(color, themed)
+    label = escape(f"{chart.y_label} by {chart.x_label}")
+    drawing = drawing.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    return f"<figure>{drawing}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def examples_html(examples: Sequence[Example]) -> str:
-    """Sentences without and with the memory, the changed words marked."""
+    """Return translations without and with the memory, with the changed words highlighted."""
     return "".join(_example(example) for example in examples)
 
 
 def _example(example: Example) -> str:
-    marked, at = [], 0
+    marked, position = [], 0
     for change in example.changes:
-        marked.append(escape(example.adaptive[at : change.start]))
+        marked.append(escape(example.adaptive[position : change.start]))
         marked.append(f"<mark>{escape(example.adaptive[change.start : change.end])}</mark>")
-        at = change.end
-    marked.append(escape(example.adaptive[at:]))
+        position = change.end
+    marked.append(escape(example.adaptive[position:]))
     causes = "".join(
         f"<li><mark>{escape(change.words)}</mark> from “{escape(change.segment_source)}” → "
         f"“{escape(change.segment_target)}”</li>"
