@@ -1,4 +1,4 @@
-"""The benchmark on a tiny random model and the toy store: every table is there, and distances are kept."""
+"""The benchmarks, on a tiny random model and the toy store."""
 
 import json
 import time
@@ -13,10 +13,10 @@ from nearmt.datastore import Snapshot
 from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.experiments.bench import BenchSettings, run_bench
 from nearmt.experiments.bench.materials import NUM_QUERIES, timing_states
-from nearmt.experiments.bench.memory import watched
+from nearmt.experiments.bench.peak_memory import track_memory
 from nearmt.experiments.bench.report import as_markdown, growth_chart, tables
 from nearmt.experiments.bench.settings import TABLES
-from nearmt.experiments.bench.timing import Stopwatch, Timing, described, interleaved
+from nearmt.experiments.bench.timing import Stopwatch, Timing, interleaved, summarize
 from nearmt.models.reference import save_random_marian
 
 SETTINGS = BenchSettings(
@@ -37,9 +37,8 @@ def measured(client, tmp_path_factory):
 def test_every_table_is_measured_and_written(measured):
     out, content = measured
     assert set(content["tables"]) == set(TABLES) - {"own"}
-    assert set(content["tables"]["methods"]["3"]) == {
-        "base", *(f"{name}, K={k}" for k in (2, 4) for name in ("vanilla", "uniform", "adaptive", "robust"))
-    }  # fmt: skip
+    methods = [f"{name}, K={k}" for k in (2, 4) for name in ("vanilla", "uniform", "adaptive", "robust")]
+    assert set(content["tables"]["methods"]["3"]) == {"base", *methods}
     assert any("generate" in name for name in content["tables"]["engines"]["1"])
     parts = content["tables"]["parts"]["3"]
     assert {"encoder", "decoder", "projection", "search", "mixture"} < set(parts)
@@ -47,7 +46,7 @@ def test_every_table_is_measured_and_written(measured):
     assert content["about"]["store"]["entries"] == 40_000
     assert 0.5 < content["tables"]["recall"]["mass"] <= 1
     assert content["tables"]["recall"]["num_queries"] == 512
-    assert all(told["median"] > 0 and told["entries"] == 256 * 5 for told in content["tables"]["building"].values())
+    assert all(rate["median"] > 0 and rate["entries"] == 256 * 5 for rate in content["tables"]["building"].values())
     assert json.loads((out / "bench.json").read_text())["tables"].keys() == content["tables"].keys()
     text = as_markdown(content)
     for heading, table in tables(content):
@@ -56,7 +55,7 @@ def test_every_table_is_measured_and_written(measured):
     assert len(growth_chart(content).ticks) == len(content["tables"]["growth"])
 
 
-def test_a_changed_memory_is_timed_beside_the_same_one_compacted(measured):
+def test_a_changed_store_is_compared_with_its_compacted_copy(measured):
     out, content = measured
     assert {name for times in content["tables"]["living"].values() for name in times} == {"as it stands", "compacted"}
     changed, compacted = (Snapshot.open(out / f"living-64-40000-float16{end}.store") for end in ("", "-compacted"))
@@ -68,15 +67,15 @@ def test_a_changed_memory_is_timed_beside_the_same_one_compacted(measured):
     assert "×" in next(rows for heading, table in tables(content) if "removed" in heading for rows in table.rows)[-1]
 
 
-def test_the_making_of_a_large_store_is_told_also_when_it_is_used_again(measured, client):
+def test_build_costs_are_reported_again_when_the_store_is_reused(measured, client):
     out, content = measured
-    told = content["tables"]["scale"]
-    assert set(told["made"]) == {"storing", "indexing"}
-    assert all(step["seconds"] > 0 for step in told["made"].values())
-    assert list(told["search"]) == ["2000", "4000", "20000", "40000"]
-    assert 0.5 < told["recall"]["mass"] <= 1
+    scale = content["tables"]["scale"]
+    assert set(scale["made"]) == {"storing", "indexing"}
+    assert all(step["seconds"] > 0 for step in scale["made"].values())
+    assert list(scale["search"]) == ["2000", "4000", "20000", "40000"]
+    assert 0.5 < scale["recall"]["mass"] <= 1
     again = run_bench(client.store, out, BenchSettings(**{**vars(SETTINGS), "tables": ("scale",)}), out.parent / "tiny")
-    assert again["tables"]["scale"]["made"] == told["made"]
+    assert again["tables"]["scale"]["made"] == scale["made"]
 
 
 def test_a_store_is_timed_with_its_own_model_on_real_text(measured, client, tmp_path):
@@ -85,15 +84,15 @@ def test_a_store_is_timed_with_its_own_model_on_real_text(measured, client, tmp_
     text.write_text("".join(f"{source}\n" for source, _ in client.test_pairs[:5]), encoding="utf-8")
     chosen = BenchSettings(**{**vars(SETTINGS), "tables": ("own",), "text": text})
     content = run_bench(client.store, tmp_path / "bench", chosen, client.model)
-    assert not list((tmp_path / "bench").glob("*.store")), "nothing is made that is not timed"
+    assert not list((tmp_path / "bench").glob("*.store")), "own needs no timing store"
     found = content["tables"]["own"]["3"]
     assert list(found) == ["base", "adaptive"]
-    assert all(told["median"] > 0 and told["tokens"] >= 5 for told in found.values())
-    (_, table), *_ = [made for made in tables(content) if "own model" in made[0]]
+    assert all(result["median"] > 0 and result["tokens"] >= 5 for result in found.values())
+    (table,) = [table for heading, table in tables(content) if "own model" in heading]
     assert "×" in table.rows[1][-1]
-    with pytest.raises(SettingError, match="--text"):
+    with pytest.raises(SettingError, match="needs `text`"):
         BenchSettings(tables=("own",))
-    with pytest.raises(SettingError, match="goes with the table own"):
+    with pytest.raises(SettingError, match="only used by the table own"):
         BenchSettings(tables=("search",), text=text)
     with pytest.raises(SettingError, match="cannot be read"):
         run_bench(client.store, out, BenchSettings(**{**vars(chosen), "text": tmp_path / "none"}))
@@ -102,21 +101,21 @@ def test_a_store_is_timed_with_its_own_model_on_real_text(measured, client, tmp_
 
 
 def hold_memory() -> dict[str, dict[str, float]]:
-    told: dict[str, dict[str, float]] = {}
-    with watched(told, "work"):
+    costs: dict[str, dict[str, float]] = {}
+    with track_memory(costs, "work"):
         held = np.ones(40_000_000, np.uint8)
         time.sleep(0.3)
         del held
-    return told
+    return costs
 
 
-def test_memory_on_top_is_seen_while_it_is_held():
-    told = result_of(hold_memory)  # in a process that gives no other memory back meanwhile
-    assert 30e6 < told["work"]["peak_bytes"] < 400e6
-    assert told["work"]["seconds"] >= 0.3
+def test_peak_memory_includes_memory_freed_within_the_block():
+    costs = result_of(hold_memory)  # in a process that frees no other memory meanwhile
+    assert 30e6 < costs["work"]["peak_bytes"] < 400e6
+    assert costs["work"]["seconds"] >= 0.3
 
 
-def test_the_store_is_used_again(measured, client, monkeypatch):
+def test_a_second_run_reuses_the_stores(measured, client, monkeypatch):
     out, _ = measured
     monkeypatch.setattr("nearmt.experiments.bench.materials.fill", lambda *args: pytest.fail("made again"))
     monkeypatch.setattr("nearmt.experiments.bench.living.fill", lambda *args: pytest.fail("made again"))
@@ -126,7 +125,7 @@ def test_the_store_is_used_again(measured, client, monkeypatch):
     assert set(again["tables"]) == {"search", "living"}
 
 
-def test_mapping_to_another_width_keeps_distances():
+def test_mapping_to_another_width_preserves_distances():
     keys = np.random.default_rng(5).standard_normal((NUM_QUERIES, 16)).astype(np.float16)
 
     class Source:
@@ -149,23 +148,23 @@ def test_mapping_to_another_width_keeps_distances():
         next(timing_states(source, 8, 100))
 
 
-def test_rounds_are_interleaved_and_the_first_only_warms_up():
+def test_rounds_are_interleaved_after_a_warm_up_round():
     order = []
     found = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2, pause=0)
-    assert order == ["a", "b", "b", "a", "a", "b"]  # there and back, so that none always comes after the same
+    assert order == ["a", "b", "b", "a", "a", "b"]  # alternating direction, so that no run always follows the same one
     assert [len(timing.seconds) for timing in found.values()] == [2, 2]
     assert found["a"].spread >= 0
 
 
-def test_a_ratio_is_taken_within_rounds_so_that_a_slow_round_does_not_count():
+def test_ratios_are_taken_within_rounds():
     timings = {"base": Timing((1.0, 4.0, 2.0)), "adaptive": Timing((1.2, 4.8, 2.4))}
-    found = described(timings)
+    found = summarize(timings)
     assert found["base"]["ratio"] == 1.0
     assert found["adaptive"]["ratio"] == pytest.approx(1.2)
     assert found["adaptive"]["median"] == 2.4
 
 
-def test_a_stopwatch_adds_up_and_lets_errors_through():
+def test_a_stopwatch_counts_calls_that_fail_too():
     watch = Stopwatch()
     assert watch.timed("sum", sum)([1, 2]) == 3
     with pytest.raises(ZeroDivisionError):
@@ -174,8 +173,12 @@ def test_a_stopwatch_adds_up_and_lets_errors_through():
 
 
 @pytest.mark.parametrize("bad", [{"tables": ("everything",)}, {"rounds": 0}, {"k": (0,)}, {"batches": ()}])
-def test_settings_that_make_no_sense_are_refused(bad):
-    with pytest.raises(SettingError):
+def test_invalid_settings_are_rejected(bad):
+    (field,) = bad
+    with pytest.raises(SettingError, match=f"`{field}`"):
         BenchSettings(**bad)
+
+
+def test_lists_of_numbers_reject_other_words():
     with pytest.raises(SettingError, match="whole numbers"):
         numbers_of("--k", "8,many")

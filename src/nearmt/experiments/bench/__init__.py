@@ -1,4 +1,4 @@
-"""How fast it is, measured in one run: engines, methods, batches, K, growth with the memory, and where time goes."""
+"""Speed benchmarks in one run: engines, methods, batch sizes, K, store sizes and a profile of decoding."""
 
 from nearmt.experiments.bench.run import run_bench
 from nearmt.experiments.bench.settings import BenchSettings

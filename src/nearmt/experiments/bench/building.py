@@ -1,4 +1,4 @@
-"""How fast pairs become entries: force-decoding by each engine, as a build does it."""
+"""Measures build speed: force-decoding pairs into entries with each engine."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,17 +16,11 @@ _SENTENCES = 256
 def build_rates(
     models: Mapping[str, Seq2Seq], source_length: int, target_length: int, key_type: str, rounds: int
 ) -> dict[str, Any]:
-    """Seconds for a few hundred sentences, and how many entries they gave; engine → numbers."""
-    runs = {
-        name: _decoding(model, source_length, target_length, key_type)
-        for name, model in models.items()
-    }  # fmt: skip
+    """Return engine → seconds for a few hundred sentences and the number of entries they gave."""
+    runs = {name: _decoding(model, source_length, target_length, key_type) for name, model in models.items()}
     timings = interleaved(runs, rounds)
     entries = _SENTENCES * target_length
-    return {
-        name: {"median": timing.median, "spread": timing.spread, "entries": entries}
-        for name, timing in timings.items()
-    }  # fmt: skip
+    return {name: {"median": t.median, "spread": t.spread, "entries": entries} for name, t in timings.items()}
 
 
 def _decoding(model: Seq2Seq, source_length: int, target_length: int, key_type: str) -> Callable[[], object]:

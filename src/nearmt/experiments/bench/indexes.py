@@ -1,4 +1,4 @@
-"""Indexes of one memory side by side: what each finds of the same queries, and how long one search takes."""
+"""Compares indexes of one store: the recall of each on the same queries, and the time of one search."""
 
 import time
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from nearmt.retrieval.search import Retriever
 
 def compare_indexes(
     snapshot: Snapshot,
-    asked: Sequence[IndexSettings],
+    candidates: Sequence[IndexSettings],
     *,
     num_queries: int = 2000,
     rows: int = 128,
@@ -29,31 +29,31 @@ def compare_indexes(
     rounds: int = 10,
     progress: Progress = silent,
 ) -> list[dict[str, Any]]:
-    """Make every index, ask all the same states of held-out sentences, and time searches of `rows` in turn.
+    """Build every index, measure their recall on the same held-out states, and time searches of `rows` rows.
 
-    The store stays as it is. What is made in Milvus for this is dropped afterwards.
+    The store does not change. Milvus collections created for the comparison are dropped afterwards.
     """
     if not len(snapshot):
-        raise SettingError(f"{snapshot.folder} is empty: there is nothing to compare on")
+        raise SettingError(f"{snapshot.folder} is empty: it has no states to search for")
     states, excluded = held_out_states(snapshot, num_queries)
-    names = [_name(snapshot, settings) for settings in asked]
-    found: list[dict[str, Any]] = []
-    with ExitStack() as made:
+    names = [_name(snapshot, settings) for settings in candidates]
+    results: list[dict[str, Any]] = []
+    with ExitStack() as cleanup:
         retrievers = {}
-        for name, settings in zip(names, asked, strict=True):
+        for name, settings in zip(names, candidates, strict=True):
             settings.check(snapshot.manifest.width)
             began = time.perf_counter()
-            retrievers[name] = _retriever(snapshot, settings, made, progress)
+            retrievers[name] = _retriever(snapshot, settings, cleanup, progress)
             seconds = time.perf_counter() - began
-            progress("comparing", len(found), len(asked))
+            progress("comparing", len(results), len(candidates))
             recall = measure_recall(retrievers[name], states, excluded, min(k, len(snapshot)))
-            found.append({"index": name, "making_seconds": seconds, "recall": recall.as_dict()})
+            results.append({"index": name, "making_seconds": seconds, "recall": recall.as_dict()})
         runs = {name: searching(retriever, states[:rows], k) for name, retriever in retrievers.items()}
         timings = interleaved(runs, rounds)
-    progress("comparing", len(asked), len(asked))
+    progress("comparing", len(candidates), len(candidates))
     return [
-        {**one, "rows": min(rows, len(states)), "median": timings[name].median, "spread": timings[name].spread}
-        for name, one in zip(names, found, strict=True)
+        {**result, "rows": min(rows, len(states)), "median": timings[name].median, "spread": timings[name].spread}
+        for name, result in zip(names, results, strict=True)
     ]
 
 
@@ -62,7 +62,7 @@ def _name(snapshot: Snapshot, settings: IndexSettings) -> str:
     return f"{factory} at {settings.uri}" if settings.uri is not None else f"faiss {factory}"
 
 
-def _retriever(snapshot: Snapshot, settings: IndexSettings, made: ExitStack, progress: Progress) -> Retriever:
+def _retriever(snapshot: Snapshot, settings: IndexSettings, cleanup: ExitStack, progress: Progress) -> Retriever:
     total = len(snapshot)
     if settings.milvus is None:
         factory = settings.factory_for(total, snapshot.manifest.width)
@@ -70,32 +70,34 @@ def _retriever(snapshot: Snapshot, settings: IndexSettings, made: ExitStack, pro
         return Retriever(snapshot, index, settings.reranked)
     assert settings.uri is not None
     record = make_collection(
-        snapshot.folder, snapshot, settings.uri, settings.milvus, settings.num_probes,
+        snapshot.folder,
+        snapshot,
+        settings.uri,
+        settings.milvus,
+        settings.num_probes,
         lambda done: progress("indexing", done, total),
-    )  # fmt: skip
+    )
     own = snapshot.manifest.index
     assert record.collection is not None
     if own is None or record.collection != own.collection:
-        made.callback(drop_collection, settings.uri, record.collection)
+        cleanup.callback(drop_collection, settings.uri, record.collection)
     return Retriever(Snapshot(snapshot.folder, replace(snapshot.manifest, index=record)), reranked=settings.reranked)
 
 
-def as_table(found: Sequence[dict[str, Any]]) -> Table:
-    """The comparison for people."""
-    first = found[0]
-    headings = ("index", "made in", f"of the {first['recall']['k']} nearest", "of their weight",
-                f"{first['rows']} rows", "spread")  # fmt: skip
+def as_table(results: Sequence[dict[str, Any]]) -> Table:
+    """Return the comparison as a table."""
+    k, rows = results[0]["recall"]["k"], results[0]["rows"]
     return Table(
-        headings,
+        ("index", "build time", f"recall of the {k} nearest", "recalled mass", f"search of {rows} rows", "spread"),
         tuple(
             (
-                one["index"],
-                f"{one['making_seconds']:,.0f} s",
-                f"{one['recall']['recall']:.2%}",
-                f"{one['recall']['mass']:.2%}",
-                f"{1000 * one['median']:,.1f} ms",
-                f"{one['spread']:.0%}",
+                result["index"],
+                f"{result['making_seconds']:,.0f} s",
+                f"{result['recall']['recall']:.2%}",
+                f"{result['recall']['mass']:.2%}",
+                f"{1000 * result['median']:,.1f} ms",
+                f"{result['spread']:.0%}",
             )
-            for one in found
+            for result in results
         ),
     )

@@ -1,4 +1,4 @@
-"""What changes cost a search: a memory with recent additions and removals, beside the same memory compacted."""
+"""Measures what changes cost a search: a store with recent additions and removals against the same store compacted."""
 
 import os
 import shutil
@@ -11,9 +11,8 @@ import torch
 
 from nearmt.building.builder import Builder, BuildSettings
 from nearmt.building.compaction import compact
-from nearmt.datastore import Manifest, SegmentData, Snapshot, append_segment
-from nearmt.errors import StoreError
-from nearmt.experiments.bench.materials import empty_store, fill, timing_states
+from nearmt.datastore import SegmentData, Snapshot, append_segment
+from nearmt.experiments.bench.materials import empty_store, fill, matching_manifest, timing_states
 from nearmt.experiments.bench.search import searching
 from nearmt.experiments.bench.timing import Timing, interleaved
 from nearmt.models import Seq2Seq
@@ -26,33 +25,26 @@ _RECENT, _REMOVED = 0.1, 0.1  # of all entries
 def living_stores(
     folder: Path, model: Seq2Seq, source: Snapshot, entries: int, settings: BuildSettings, progress: Progress
 ) -> dict[str, Snapshot]:
-    """A store of real states that has changed since it was indexed, and its compacted twin. Kept and used again."""
-    twin = folder.with_name(f"{folder.stem}-compacted.store")
+    """Return a store that has changed since it was indexed, and a compacted copy. Later runs reuse both."""
+    compacted = folder.with_name(f"{folder.stem}-compacted.store")
     described = {"living": entries, "source": source.manifest.created_at, "index": str(settings.indexing)}
-    if not (_is_made(folder, described, 1) and _is_made(twin, described, 2)):
-        for place in (folder, twin):
-            shutil.rmtree(place, ignore_errors=True)
+    manifests = [matching_manifest(path, described) for path in (folder, compacted)]
+    if [manifest and manifest.generation for manifest in manifests] != [1, 2]:
+        for old in (folder, compacted):
+            shutil.rmtree(old, ignore_errors=True)
         _change(folder, model, source, entries, settings, described, progress)
-        # Neither store writes into files that the other one reads.
-        shutil.copytree(folder, twin, copy_function=_linked)
-        compact(twin, progress)
-    return {"as it stands": Snapshot.open(folder), "compacted": Snapshot.open(twin)}
+        # Hard links are safe: compaction writes new files only.
+        shutil.copytree(folder, compacted, copy_function=_link_or_copy)
+        compact(compacted, progress)
+    return {"as it stands": Snapshot.open(folder), "compacted": Snapshot.open(compacted)}
 
 
-def _is_made(folder: Path, described: dict[str, Any], generation: int) -> bool:
+def _link_or_copy(source: str, target: str) -> str:
     try:
-        manifest = Manifest.load(folder)
-    except StoreError:
-        return False
-    return manifest.build.inputs == [described] and manifest.generation == generation
-
-
-def _linked(one: str, other: str) -> str:
-    try:
-        os.link(one, other)
+        os.link(source, target)
     except OSError:
-        shutil.copyfile(one, other)
-    return other
+        shutil.copyfile(source, target)
+    return target
 
 
 def _change(
@@ -64,9 +56,9 @@ def _change(
     described: dict[str, Any],
     progress: Progress,
 ) -> None:
-    """Index the greater part, then add the rest and remove some of all."""
+    """Index most of the entries, then add the rest and remove a random part of all."""
     pieces = timing_states(source, model.width, entries)
-    next(pieces)  # to ask with
+    next(pieces)  # the queries
     first, recent = _split(pieces, entries - int(_RECENT * entries))
     folder.mkdir(parents=True)
     manifest = empty_store(model, settings.key_type, described)
@@ -79,12 +71,12 @@ def _change(
     append_segment(folder, manifest, data).changed().save(folder)
 
 
-def _split(pieces: Iterator[np.ndarray], at: int) -> tuple[Iterator[np.ndarray], Iterator[np.ndarray]]:
-    """The first rows of some pieces, and the rest, to be taken in this order."""
+def _split(pieces: Iterator[np.ndarray], num_first: int) -> tuple[Iterator[np.ndarray], Iterator[np.ndarray]]:
+    """Split pieces after a number of rows. Read the first iterator to its end before the second."""
     rest: list[np.ndarray] = []
 
     def first() -> Iterator[np.ndarray]:
-        left = at
+        left = num_first
         while left:
             piece = next(pieces)
             yield piece[:left]
@@ -102,7 +94,7 @@ def _split(pieces: Iterator[np.ndarray], at: int) -> tuple[Iterator[np.ndarray],
 def search_living(
     stores: Mapping[str, Snapshot], queries: torch.Tensor, rows: Sequence[int], k: int, rounds: int
 ) -> dict[str, dict[str, Timing]]:
-    """Seconds of one search; rows → store → timing."""
+    """Return rows → store → seconds of one search."""
     retrievers = {name: Retriever(snapshot) for name, snapshot in stores.items()}
     return {
         str(count): interleaved(

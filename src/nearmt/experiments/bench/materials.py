@@ -1,4 +1,4 @@
-"""What is timed when nothing else is given: a random model of opus-mt's size, and a store of real states for it."""
+"""What the benchmarks time by default: a random model of opus-mt's size, and a store of real states for it."""
 
 import json
 import shutil
@@ -13,35 +13,35 @@ from nearmt.building.builder import Builder, BuildSettings
 from nearmt.building.compatibility import model_description
 from nearmt.corpus import SentencePair
 from nearmt.datastore import BuildProgress, Languages, Manifest, SegmentData, Snapshot, append_segment, replace_file
-from nearmt.errors import SettingError
-from nearmt.experiments.bench.memory import watched
+from nearmt.errors import SettingError, StoreError
+from nearmt.experiments.bench.peak_memory import track_memory
 from nearmt.models import Seq2Seq
 from nearmt.models.reference import save_random_marian
 from nearmt.progress import Progress
 
 NUM_QUERIES = 8192
-_MAKING = "making.json"
-_PER_SENTENCE = 20  # entries; nothing here depends on it
+_COSTS_FILE = "making.json"
+_PER_SENTENCE = 20  # entries per sentence; search times do not depend on it
 _PIECE = 65_536
-_JITTER = 0.05  # of a state's length, where states are used more than once
+_JITTER = 0.05  # noise relative to a state's norm, for states that are used more than once
 
 
 def timing_model(folder: Path) -> Path:
-    """6+6 layers, width 512, 58,101 tokens, random weights; it never ends a sentence by itself."""
+    """Create a random model with 6+6 layers, width 512 and 58,101 tokens. It never predicts the end of a sentence."""
     if not (folder / "config.json").exists():
         save_random_marian(folder)
     return folder
 
 
 def timing_states(source: Snapshot, width: int, entries: int, seed: int = 1) -> Iterator[np.ndarray]:
-    """Real states, mapped to another width by one random orthonormal matrix, which keeps every distance.
+    """Yield real states, mapped to another width by a random orthonormal matrix, which preserves all distances.
 
-    First `NUM_QUERIES` to ask with, then `entries` to store, in pieces. Where the source has fewer, its states are used
-    again with a little noise.
+    The first piece has `NUM_QUERIES` queries; the others have `entries` states to store. If the source has fewer, its
+    states are repeated with a little noise.
     """
     own = source.manifest.width
     if own > width:
-        raise SettingError(f"states of width {own} cannot be mapped to width {width}: give a store of a smaller model")
+        raise SettingError(f"states of width {own} cannot be mapped to width {width}: use a store of a smaller model")
     rng = np.random.default_rng(seed)
     mapping = np.linalg.qr(rng.standard_normal((width, own)))[0].T.astype(np.float32)  # (own, width)
     order = rng.permutation(len(source))
@@ -60,47 +60,46 @@ def timing_states(source: Snapshot, width: int, entries: int, seed: int = 1) -> 
 def timing_store(
     folder: Path, model: Seq2Seq, source: Snapshot, entries: int, settings: BuildSettings, progress: Progress
 ) -> tuple[Snapshot, torch.Tensor]:
-    """A store of `entries` states with arbitrary values, indexed, and states to ask it with. Kept and used again."""
+    """Return an indexed store of `entries` states with random values, and queries for it. Later runs reuse it."""
     pieces = timing_states(source, model.width, entries)
     queries = torch.from_numpy(next(pieces))
     described = {"timing": entries, "source": source.manifest.created_at, "keys": settings.key_type}
-    try:
-        there = Manifest.load(folder) if (folder / "manifest.json").exists() else None
-    except Exception:
-        there = None
-    told: dict[str, Any] = {}
-    if there is None or there.build.inputs != [described] or not there.build.is_complete:
+    costs: dict[str, Any] = {}
+    existing = matching_manifest(folder, described)
+    if existing is None or not existing.build.is_complete:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         manifest = empty_store(model, settings.key_type, described)
-        with watched(told, "storing"):
+        with track_memory(costs, "storing"):
             manifest = fill(folder, manifest, pieces, model.vocabulary_size, lambda n: progress("storing", n, entries))
         manifest.save(folder)
     before = Manifest.load(folder).index
-    with watched(told, "indexing"):
+    with track_memory(costs, "indexing"):
         indexed = Builder(folder, model, settings, progress).build_index()
     if indexed.index == before:
-        del told["indexing"]
-    _note_making(folder, told)
+        del costs["indexing"]  # the index was there already
+    replace_file(folder / _COSTS_FILE, json.dumps({**build_costs(folder), **costs}).encode())
     return Snapshot.open(folder), queries
 
 
-def _note_making(folder: Path, told: dict[str, Any]) -> None:
-    """Keep what the making of a store took, until it is made anew."""
-    place = folder / _MAKING
-    told = {**making_of(folder), **told}
-    replace_file(place, json.dumps(told).encode())
+def matching_manifest(folder: Path, described: dict[str, Any]) -> Manifest | None:
+    """Return the manifest of a store that an earlier run made with this description, if there is one."""
+    try:
+        manifest = Manifest.load(folder)
+    except StoreError:
+        return None
+    return manifest if manifest.build.inputs == [described] else None
 
 
-def making_of(folder: Path) -> dict[str, Any]:
-    """Seconds and memory that the steps of a timing store's making took."""
-    place = folder / _MAKING
-    found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
-    return found
+def build_costs(folder: Path) -> dict[str, Any]:
+    """Return the seconds and the peak memory of each step that built a timing store."""
+    path = folder / _COSTS_FILE
+    costs: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return costs
 
 
 def empty_store(model: Seq2Seq, key_type: str, described: dict[str, Any]) -> Manifest:
-    """What a store begins with that is described so."""
+    """Return the manifest of an empty store for this model; `described` identifies its contents."""
     return Manifest(
         model=model_description(model),
         languages=Languages(model.source_lang, model.target_lang),
@@ -113,7 +112,7 @@ def empty_store(model: Seq2Seq, key_type: str, described: dict[str, Any]) -> Man
 def fill(
     folder: Path, manifest: Manifest, pieces: Iterator[np.ndarray], vocabulary: int, on_progress: Callable[[int], None]
 ) -> Manifest:
-    """Append states with arbitrary values, a few to a sentence."""
+    """Append states with random values, a few per sentence."""
     rng = np.random.default_rng(2)
     for states in pieces:
         count = len(states)
@@ -135,20 +134,20 @@ def fill(
 
 
 def _token_ids(rng: np.random.Generator, count: int, vocabulary: int) -> np.ndarray:
-    """Some tokens often and most seldom, as in text."""
+    """Draw token ids with the Zipf distribution of real text."""
     ids: np.ndarray = np.minimum(rng.zipf(1.2, count), vocabulary - 2).astype(np.int32)
     return ids
 
 
 def timing_sources(batch: int, length: int, vocabulary: int, eos: int) -> list[list[int]]:
-    """Random sources of one length."""
+    """Return random sources of equal length."""
     generator = torch.Generator().manual_seed(batch)
     ids = torch.randint(3, vocabulary - 1, (batch, length - 1), generator=generator)
     return [[*row, eos] for row in ids.tolist()]
 
 
 def describe_store(snapshot: Snapshot) -> dict[str, float]:
-    """Bytes of an entry, on disk and in memory."""
+    """Return the number of entries and the bytes per entry on disk and in the index."""
     data = snapshot.folder / snapshot.manifest.data_folder
     on_disk = sum(path.stat().st_size for path in data.iterdir())
     record = snapshot.manifest.index

@@ -1,4 +1,4 @@
-"""A store with its own model on real text: the plain model and the store's method."""
+"""Times a store with its own model on real text: the model alone and with the store's method."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 
 from nearmt.decoding.decoder import Decoder
 from nearmt.errors import SettingError
-from nearmt.experiments.bench.timing import described, interleaved
+from nearmt.experiments.bench.timing import interleaved, summarize
 from nearmt.progress import Progress
 from nearmt.translator import Translator
 
@@ -17,7 +17,7 @@ _SENTENCES = 64
 def own_text(
     translator: Translator, text: Path, batches: Sequence[int], rounds: int, progress: Progress
 ) -> dict[str, Any]:
-    """Seconds and output tokens; batch → system → numbers."""
+    """Return batch size → system → seconds and output tokens."""
     try:
         lines = [line for line in text.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -26,13 +26,13 @@ def own_text(
     sources = [source for source in tokenized if len(source) <= translator.model.max_source_tokens]
     if not sources:
         raise SettingError(f"{text} has no sentence that the model can translate")
-    found = {}
+    results = {}
     for number, batch in enumerate(batches):
         progress("real text", number, len(batches))
         decoders = _decoders(translator, batch)
         runs = {name: _decoding(decoder, sources) for name, decoder in decoders.items()}
-        timings = described(interleaved(runs, rounds))
-        found[str(batch)] = {
+        timings = summarize(interleaved(runs, rounds))
+        results[str(batch)] = {
             name: {
                 **timings[name],
                 "sentences": len(sources),
@@ -41,7 +41,7 @@ def own_text(
             for name, decoder in decoders.items()
         }
     progress("real text", len(batches), len(batches))
-    return found
+    return results
 
 
 def _decoders(translator: Translator, batch: int) -> dict[str, Decoder]:

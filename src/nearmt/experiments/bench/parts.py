@@ -1,4 +1,4 @@
-"""Where the time of adaptive decoding goes."""
+"""Profiles adaptive decoding: how long each part takes."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from nearmt.decoding.beam import Shifted
-from nearmt.decoding.decoder import Decoder
-from nearmt.experiments.bench.systems import decoding
+from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.experiments.bench.timing import Stopwatch
 from nearmt.methods.mixture import Method
 from nearmt.models import Seq2Seq
@@ -18,34 +17,39 @@ from nearmt.retrieval.neighbors import Neighbors
 from nearmt.retrieval.search import Retriever
 
 
-def parts_of(
-    model: Seq2Seq,
-    retriever: Retriever,
-    method: Method,
-    sources: list[list[int]],
-    beam: int,
-    length: int,
-    rounds: int,
-) -> dict[str, float]:
-    """Seconds of encoder, decoder, projection, search, mixture and all the rest, the mean of the rounds."""
-    watch = Stopwatch()
-    timed = _TimedDecoder(model, retriever, method, beam, length, len(sources), watch)
-    timed.decode(sources)
+class TimedDecoder(Decoder):
+    """A decoder that times its searches and mixtures."""
+
+    def __init__(self, model: Seq2Seq, retriever: Retriever, method: Method, decoding: DecodingSettings) -> None:
+        super().__init__(model, retriever, method, decoding)
+        self.watch = Stopwatch()
+
+    def search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
+        return self.watch.timed("search", super().search)(states, excluded)
+
+    def mixed(self, *args: Any) -> Shifted:
+        return self.watch.timed("mixture", super().mixed)(*args)
+
+
+def profile(decoder: TimedDecoder, sources: list[list[int]], rounds: int) -> dict[str, float]:
+    """Return the mean seconds per round of encoder, decoder, projection, search, mixture and the remainder."""
+    watch = decoder.watch
+    decoder.decode(sources)
     watch.seconds.clear()
     began = time.perf_counter()
-    with _watched(model, watch):
+    with _timed_engine(decoder.model, watch):
         for _ in range(rounds):
-            timed.decode(sources)
+            decoder.decode(sources)
     total = time.perf_counter() - began
-    named = {name: seconds / rounds for name, seconds in watch.seconds.items()}
-    # The step of the decoder ends with the projection, which is counted by itself.
-    named["decoder"] = named.get("decoder", 0.0) - named.get("projection", 0.0)
-    return {**named, "beam search and the rest": total / rounds - sum(named.values())}
+    parts = {name: seconds / rounds for name, seconds in watch.seconds.items()}
+    # A decoder step includes the projection, which has a row of its own.
+    parts["decoder"] = parts.get("decoder", 0.0) - parts.get("projection", 0.0)
+    return {**parts, "beam search and the rest": total / rounds - sum(parts.values())}
 
 
 @contextmanager
-def _watched(model: Seq2Seq, watch: Stopwatch) -> Iterator[None]:
-    """Encoder, decoder steps and projection of one model object under the watch."""
+def _timed_engine(model: Seq2Seq, watch: Stopwatch) -> Iterator[None]:
+    """Time the encoder, the decoder steps and the projection of a model inside the block."""
     engine: Any = model._engine
     begin, project = engine.start, engine.project
 
@@ -59,24 +63,3 @@ def _watched(model: Seq2Seq, watch: Stopwatch) -> Iterator[None]:
         yield
     finally:
         del engine.start, engine.project
-
-
-class _TimedDecoder(Decoder):
-    def __init__(
-        self,
-        model: Seq2Seq,
-        retriever: Retriever,
-        method: Method,
-        beam: int,
-        length: int,
-        batch: int,
-        watch: Stopwatch,
-    ) -> None:
-        super().__init__(model, retriever, method, decoding(beam, length, batch))
-        self._watch = watch
-
-    def search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
-        return self._watch.timed("search", super().search)(states, excluded)
-
-    def mixed(self, *args: Any) -> Shifted:
-        return self._watch.timed("mixture", super().mixed)(*args)

@@ -1,10 +1,10 @@
-"""The whole measurement: materials, then every table, each interleaved within itself."""
+"""Runs a benchmark: prepares models and stores, then measures every table with interleaved rounds."""
 
 import json
 import platform
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,14 @@ from nearmt.datastore import Snapshot, build_lock, open_finished, replace_file
 from nearmt.experiments.bench.building import build_rates
 from nearmt.experiments.bench.living import living_stores, search_living
 from nearmt.experiments.bench.materials import (
+    build_costs,
     describe_store,
-    making_of,
     timing_model,
     timing_sources,
     timing_store,
 )
 from nearmt.experiments.bench.own import own_text
-from nearmt.experiments.bench.parts import parts_of
+from nearmt.experiments.bench.parts import TimedDecoder, profile
 from nearmt.experiments.bench.scale import scale
 from nearmt.experiments.bench.search import growth, search_by_k
 from nearmt.experiments.bench.settings import BenchSettings
@@ -30,12 +30,13 @@ from nearmt.experiments.bench.systems import (
     RealQueries,
     Run,
     ctranslate2,
+    fixed_length,
     generate,
     original,
     original_retriever,
     ours,
 )
-from nearmt.experiments.bench.timing import Timing, described, interleaved
+from nearmt.experiments.bench.timing import Timing, interleaved, summarize
 from nearmt.methods.damping import STAGES, Damping
 from nearmt.methods.metak import MetaK
 from nearmt.methods.mixture import Method, Uniform, Vanilla
@@ -54,7 +55,7 @@ _DAMPING = Damping(1.0, (9.0,) * len(STAGES), (10.0,) * len(STAGES), 4.0)
 def run_bench(
     states: Path, out: Path, settings: BenchSettings, model: Path | None = None, progress: Progress = silent
 ) -> dict[str, Any]:
-    """Measure with the states of a store; models and stores made for it stay in `out` and are used again."""
+    """Measure with the states of a store. Models and stores made for it stay in `out`, and later runs reuse them."""
     out = out.absolute()
     source = open_finished(states.absolute())
     claim_folder(out, "bench", ("bench.json", "timing-*.store", "living-*.store", ".bench.lock"))
@@ -67,7 +68,7 @@ def run_bench(
 
 
 class _Bench:
-    """What the tables share is made when the first of them asks for it."""
+    """One method per table. What tables share is created on first use."""
 
     def __init__(
         self, given: Path | None, source: Snapshot, out: Path, settings: BenchSettings, progress: Progress
@@ -114,7 +115,7 @@ class _Bench:
 
     @cached_property
     def translator(self) -> Translator:
-        """The store with its own model; asked for alone, that may be given, as it may have moved."""
+        """The store with its own model. The table own alone uses the given model, in case its folder has moved."""
         return Translator(self.source.folder, model=self.given if self._is_own_alone else None)
 
     @property
@@ -150,32 +151,34 @@ class _Bench:
         if name == "uniform":
             return Uniform(k, 10.0)
         network = Robust(k) if name == "robust" else MetaK(k, 10.0)
-        network.damping = _DAMPING  # as a trained one has it
+        network.damping = _DAMPING  # as in a trained network
         return network.eval()
 
     def _ours(self, method: Method | None) -> Run:
         return ours(self.model, self.retriever, method, self.settings.beam, self.settings.output_length)
+
+    def _sources(self, batch: int) -> list[list[int]]:
+        model = self.model
+        return timing_sources(batch, self.settings.source_length, model.vocabulary_size, model.eos_token_ids[0])
 
     def _by_batch(self, runs: dict[str, Run], title: str) -> dict[str, Any]:
         results = {}
         total = len(self.settings.batches) * len(runs) * (self.settings.rounds + 1)
         done = 0
 
-        def heard() -> None:
+        def report() -> None:
             nonlocal done
             done += 1
             self.progress(title, done, total)
 
         for batch in self.settings.batches:
-            sources = timing_sources(
-                batch, self.settings.source_length, self.model.vocabulary_size, self.model.eos_token_ids[0]
-            )
-            bound: dict[str, Callable[[], object]] = {name: _bind(run, sources) for name, run in runs.items()}
-            results[str(batch)] = described(interleaved(bound, self.settings.rounds, on_run=heard))
+            sources = self._sources(batch)
+            bound: dict[str, Callable[[], object]] = {name: partial(run, sources) for name, run in runs.items()}
+            results[str(batch)] = summarize(interleaved(bound, self.settings.rounds, on_run=report))
         return results
 
     def methods(self) -> dict[str, Any]:
-        """The plain model and every method at every K."""
+        """The model alone, and every method at every K."""
         runs = {"base": self._ours(None)}
         for k in self.settings.k:
             for name in ("vanilla", "uniform", "adaptive", "robust"):
@@ -183,7 +186,7 @@ class _Bench:
         return self._by_batch(runs, "methods")
 
     def engines(self) -> dict[str, Any]:
-        """The plain model on other engines, and adaptive beside them."""
+        """The model alone on several engines, and adaptive on ours."""
         beam, length = self.settings.beam, self.settings.output_length
         plain = Seq2Seq.load(self.folder, engine="torch")
         runs = {f"ours, {self.model.engine}": self._ours(None)}
@@ -192,75 +195,66 @@ class _Bench:
         )
         runs["ours, torch float32"] = ours(plain, None, None, beam, length)
         runs["Hugging Face generate, float32"] = generate(self.folder, beam, length)
-        other = ctranslate2(
-            self.folder, self.out / "ctranslate2", beam, length, torch.get_num_threads(), self.model.vocabulary_size
-        )
+        converted = self.out / "ctranslate2"
+        other = ctranslate2(self.folder, converted, beam, length, torch.get_num_threads(), self.model.vocabulary_size)
         if other is not None:
             runs["CTranslate2, int8"] = other
         return self._by_batch(runs, "engines")
 
     def original(self) -> dict[str, Any]:
-        """The original's index and mixture on the same engine."""
+        """The index and mixture of the original code on our engine."""
         k = max(self.settings.k)
         method = MetaK(k, 10.0).eval()
         total = len(self.snapshot)
         retriever = original_retriever(
-            self.snapshot, self.queries, lambda done: self.progress("the original's index", done, total)
+            self.snapshot, self.queries, lambda done: self.progress("original index", done, total)
         )
         beam, length = self.settings.beam, self.settings.output_length
         runs = {
             "base": self._ours(None),
             f"adaptive, K={k}": self._ours(method),
-            f"the original's way, K={k}": original(self.model, retriever, method, beam, length),
+            f"original code, K={k}": original(self.model, retriever, method, beam, length),
         }
-        return self._by_batch(runs, "the original's way")
+        return self._by_batch(runs, "original code")
 
     def parts(self) -> dict[str, Any]:
-        """Where the time goes."""
-        k = max(self.settings.k)
-        found = {}
-        for batch in self.settings.batches:
-            sources = timing_sources(
-                batch, self.settings.source_length, self.model.vocabulary_size, self.model.eos_token_ids[0]
-            )
-            found[str(batch)] = parts_of(
-                self.model, self.retriever, self._method("adaptive", k), sources, self.settings.beam,
-                self.settings.output_length, self.settings.rounds,
-            )  # fmt: skip
-            self.progress("parts", len(found), len(self.settings.batches))
-        return found
+        """How long each part of adaptive decoding takes."""
+        settings, method = self.settings, self._method("adaptive", max(self.settings.k))
+        results = {}
+        for batch in settings.batches:
+            decoding = fixed_length(settings.beam, settings.output_length, batch)
+            decoder = TimedDecoder(self.model, self.retriever, method, decoding)
+            results[str(batch)] = profile(decoder, self._sources(batch), settings.rounds)
+            self.progress("parts", len(results), len(settings.batches))
+        return results
 
     def building(self) -> dict[str, Any]:
-        """How fast entries are made."""
+        """How many entries a build makes per second."""
         models = {self.model.engine: self.model}
         if self.model.engine != "torch":
             models["torch"] = Seq2Seq.load(self.folder, engine="torch")
-        return build_rates(
-            models, self.settings.source_length, self.settings.output_length, self.settings.key_type,
-            self.settings.rounds,
-        )  # fmt: skip
+        settings = self.settings
+        return build_rates(models, settings.source_length, settings.output_length, settings.key_type, settings.rounds)
 
     def search(self) -> dict[str, Any]:
-        """One search by the number of rows and K."""
+        """One search, by number of rows and K."""
         rows = [batch * self.settings.beam for batch in self.settings.batches]
         return _nested(search_by_k(self.retriever, rows, self.settings.k, self.settings.rounds))
 
     def recall(self) -> dict[str, Any]:
-        """What the index finds for states that are not in the store, against exact search."""
+        """Recall of the index against exact search, for states that are not in the store."""
         retriever = Retriever(self.snapshot, self.retriever.index)
         states = self.queries[:_RECALL_QUERIES]
         return measure_recall(retriever, states, None, max(self.settings.k)).as_dict()
 
     def growth(self) -> dict[str, Any]:
-        """One search of stores of growing size."""
+        """One search, as the store grows."""
         return growth(self.snapshot, self.queries, max(self.settings.k), self.settings.rounds, self.progress)
 
     def scale(self) -> dict[str, Any]:
-        """What the timing store took to make and takes to hold and to search."""
-        made = making_of(self.snapshot.folder)
-        return scale(
-            Snapshot.open(self.snapshot.folder), self.queries, made, max(self.settings.k), self.settings.rounds
-        )
+        """What the timing store costs to build, to hold in memory and to search."""
+        folder, settings = self.snapshot.folder, self.settings
+        return scale(Snapshot.open(folder), self.queries, build_costs(folder), max(settings.k), settings.rounds)
 
     def own(self) -> dict[str, Any]:
         """The store's own model on real text."""
@@ -269,16 +263,12 @@ class _Bench:
         return own_text(self.translator, settings.text, settings.batches, settings.rounds, self.progress)
 
     def living(self) -> dict[str, Any]:
-        """One search of a memory that has changed since it was indexed, and of the same memory compacted."""
+        """One search of a store that has changed since it was indexed, and of the same store compacted."""
         folder = self.out / f"living-{self.shape}.store"
         stores = living_stores(folder, self.model, self.source, self.settings.entries, self.build, self.progress)
         rows = [batch * self.settings.beam for batch in self.settings.batches]
         return _nested(search_living(stores, self.queries, rows, max(self.settings.k), self.settings.rounds))
 
 
-def _bind(run: Run, sources: list[list[int]]) -> Callable[[], object]:
-    return lambda: run(sources)
-
-
-def _nested(found: dict[str, dict[str, Timing]]) -> dict[str, Any]:
-    return {outer: described(inner) for outer, inner in found.items()}
+def _nested(timings: dict[str, dict[str, Timing]]) -> dict[str, Any]:
+    return {outer: summarize(inner) for outer, inner in timings.items()}

@@ -1,30 +1,30 @@
-"""How a large memory is made and searched: time, memory, what the index finds, and smaller parts of it beside it."""
+"""Measures a large store: time and RAM to build it, recall, and search time compared with smaller parts of it."""
 
 from typing import Any
 
 import torch
 
 from nearmt.datastore import Snapshot
-from nearmt.experiments.bench.memory import anonymous_bytes
+from nearmt.experiments.bench.peak_memory import anonymous_bytes
 from nearmt.experiments.bench.search import first_entries, searching
-from nearmt.experiments.bench.timing import described, interleaved
+from nearmt.experiments.bench.timing import interleaved, summarize
 from nearmt.retrieval.index import build_index, choose_factory
 from nearmt.retrieval.indexing import IndexSettings
 from nearmt.retrieval.search import Retriever
 
 _ROWS = 128
-_SMALLER = (20, 10, 2)  # parts of the store that are searched beside it, each with the index its size would get
+_DIVISORS = (20, 10, 2)  # smaller parts of the store to compare with, each with the default index for its size
 
 
-def scale(snapshot: Snapshot, queries: torch.Tensor, made: dict[str, Any], k: int, rounds: int) -> dict[str, Any]:
-    """What a store took to make, takes to hold, and takes to search, beside smaller parts of it."""
+def scale(snapshot: Snapshot, queries: torch.Tensor, costs: dict[str, Any], k: int, rounds: int) -> dict[str, Any]:
+    """Return what a store costs to build, to hold in memory and to search, compared with smaller parts of it."""
     before = anonymous_bytes()
     whole = Retriever(snapshot)
     whole.search(queries[:_ROWS], k)
     held = anonymous_bytes() - before
     index, num_probes = snapshot.manifest.index, IndexSettings.of(snapshot.manifest).num_probes
     runs = {}
-    for divisor in _SMALLER:
+    for divisor in _DIVISORS:
         part = first_entries(snapshot, len(snapshot) // divisor)
         factory = choose_factory(len(part), snapshot.manifest.width)
         smaller = Retriever(part, build_index(part, factory, num_probes), whole.reranked)
@@ -33,9 +33,9 @@ def scale(snapshot: Snapshot, queries: torch.Tensor, made: dict[str, Any], k: in
     timings = interleaved(runs, 4 * rounds, pause=0.0)
     return {
         "entries": len(snapshot),
-        "made": made,
+        "made": costs,
         "held_bytes": held,
         "recall": index.recall.as_dict() if index is not None and index.recall is not None else None,
         "rows": _ROWS,
-        "search": described(timings),
+        "search": summarize(timings),
     }

@@ -1,4 +1,4 @@
-"""The search by itself: by rows and K, and as the memory grows."""
+"""Times the search alone: by rows and K, and as the store grows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from nearmt.datastore import Snapshot
-from nearmt.experiments.bench.timing import Timing, described, interleaved
+from nearmt.experiments.bench.timing import Timing, interleaved, summarize
 from nearmt.progress import Progress
 from nearmt.retrieval.index import FaissIndex, build_index, choose_factory
 from nearmt.retrieval.indexing import IndexSettings
@@ -20,7 +20,7 @@ _ROWS = 64
 def search_by_k(
     retriever: Retriever, rows: Sequence[int], sizes: Sequence[int], rounds: int
 ) -> dict[str, dict[str, Timing]]:
-    """Seconds of one search; rows → K → timing."""
+    """Return rows → K → seconds of one search."""
     states = {count: torch.zeros(count, retriever.snapshot.manifest.width) for count in rows}
     results = {}
     for count in rows:
@@ -30,12 +30,12 @@ def search_by_k(
 
 
 def searching(retriever: Retriever, states: torch.Tensor, k: int) -> Callable[[], object]:
-    """One search, to be timed."""
+    """Return a function that runs one search, for timing."""
     return lambda: retriever.search(states, k)
 
 
 def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progress: Progress) -> dict[str, Any]:
-    """Seconds of one search of the first 100,000 entries, then ever more, each with the index its size would get."""
+    """Time one search of the first 100,000 entries and of larger parts, each with the default index for its size."""
     sizes = []
     size = _SMALLEST
     while size < len(snapshot):
@@ -53,11 +53,11 @@ def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progr
         runs[str(count)] = searching(retriever, queries[:_ROWS], k)
     timings = interleaved(runs, 4 * rounds, pause=0.0)
     progress("growth", len(sizes), len(sizes))
-    return described(timings)
+    return summarize(timings)
 
 
 def first_entries(whole: Snapshot, count: int) -> Snapshot:
-    """A snapshot cut short."""
+    """Return a snapshot of the first entries only."""
     extent = whole.manifest.extent
     shorter = replace(extent, counts=replace(extent.counts, entries=count))
     return Snapshot(whole.folder, replace(whole.manifest, extent=shorter, index=None))

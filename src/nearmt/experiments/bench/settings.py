@@ -1,4 +1,4 @@
-"""What is measured."""
+"""Settings of a benchmark run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ TABLES = ("methods", "engines", "original", "parts", "building", "search", "reca
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What is measured. The defaults are those of the published table."""
+    """Which tables to measure, and how. The defaults are those of the published tables."""
 
     entries: int = 4_000_000
     batches: tuple[int, ...] = (1, 16, 32, 64)
@@ -24,21 +24,21 @@ class BenchSettings:
     index: str | None = None
     num_probes: int = BuildSettings.num_probes
     reranked: int = BuildSettings.reranked
-    memory: int | None = None  # bytes that the index may take; a larger one stays on disk
+    memory: int | None = None  # limit in bytes for the index; a larger one stays on disk
     key_type: str = "float16"
     engine: str = "auto"
-    text: Path | None = None  # sentences for the table `own`
+    text: Path | None = None  # sentences for the table own, one per line
 
     def __post_init__(self) -> None:
         unknown = set(self.tables) - set(TABLES)
         if unknown:
-            raise SettingError(f"unknown table {', '.join(sorted(unknown))}: choose from {', '.join(TABLES)}")
+            raise SettingError(f"`tables`: unknown {', '.join(sorted(unknown))}; known are {', '.join(TABLES)}")
         if "own" in self.tables and self.text is None:
-            raise SettingError("the table own wants --text: a file with a sentence a line")
+            raise SettingError("the table own needs `text`: a file with one sentence per line")
         if "own" not in self.tables and self.text is not None:
-            raise SettingError("--text goes with the table own: add --tables own")
+            raise SettingError("`text` is only used by the table own: add own to `tables`")
         for name in ("entries", "beam", "source_length", "output_length", "rounds"):
             if getattr(self, name) < 1:
-                raise SettingError(f"{name} must be at least 1")
+                raise SettingError(f"`{name}` must be at least 1")
         if not self.batches or not self.k or min(*self.batches, *self.k) < 1:
-            raise SettingError("batch sizes and k must be numbers above 0")
+            raise SettingError("`batches` and `k` must be numbers of at least 1")

@@ -1,4 +1,4 @@
-"""What is timed: our engines and methods, Hugging Face's generate, CTranslate2, and the original's way."""
+"""The systems to time: our engines and methods, Hugging Face's generate, CTranslate2, and the original kNN-MT code."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,30 +21,30 @@ from nearmt.retrieval.search import Retriever
 
 Run = Callable[[list[list[int]]], object]
 ORIGINAL_INDEX, ORIGINAL_PROBES = "IVF4096,PQ64", 32
-_WARMING_ROWS, _WARMING_K = 256, 32
+_WARM_UP_ROWS, _WARM_UP_K = 256, 32
 
 
 class RealQueries(Retriever):
-    """Asks with real states instead of a random model's, which lie where no memory is.
+    """Searches for real states instead of those of a random model, which are far from all stored keys.
 
-    All of them are asked once before anything is timed: what is measured is a process that has been at work for a
-    while, not the first reading of the keys from the disk.
+    All queries run once before any timing, so that the benchmark measures a warm process and not the first read of the
+    keys from disk.
     """
 
     def __init__(self, snapshot: Snapshot, queries: torch.Tensor, **options: Any) -> None:
         super().__init__(snapshot, **options)
-        self._queries, self._at = queries, 0
-        for piece in torch.split(queries, _WARMING_ROWS):
-            super().search(piece, min(_WARMING_K, len(snapshot)))
+        self._queries, self._next = queries, 0
+        for piece in torch.split(queries, _WARM_UP_ROWS):
+            super().search(piece, min(_WARM_UP_K, len(snapshot)))
 
     def search(self, states: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None = None) -> Neighbors:
-        rows = torch.arange(self._at, self._at + len(states)) % len(self._queries)
-        self._at += len(states)
+        rows = torch.arange(self._next, self._next + len(states)) % len(self._queries)
+        self._next += len(states)
         return super().search(self._queries[rows], k, excluded)
 
 
 class OriginalDecoder(Decoder):
-    """The mixture as the paper's code makes it: a distribution over the whole vocabulary for every neighbour count."""
+    """Computes the mixture as the paper's code does: one distribution over the whole vocabulary per neighbour count."""
 
     def mixed(
         self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors, running: RunningDistance
@@ -62,14 +62,14 @@ class OriginalDecoder(Decoder):
         return Shifted(mixed.log())
 
 
-def decoding(beam: int, length: int, batch: int) -> DecodingSettings:
-    """Every output as long as every other."""
+def fixed_length(beam: int, length: int, batch: int) -> DecodingSettings:
+    """Return settings that make every output `length` tokens long."""
     return DecodingSettings(beam=BeamSettings(beam), batch_size=batch, length_factor=0, length_extra=length)
 
 
 def ours(model: Seq2Seq, retriever: Retriever | None, method: Method | None, beam: int, length: int) -> Run:
     def run(sources: list[list[int]]) -> object:
-        settings = decoding(beam, length, len(sources))
+        settings = fixed_length(beam, length, len(sources))
         return Decoder(model, retriever if method else None, method, settings).decode(sources)
 
     return run
@@ -78,19 +78,19 @@ def ours(model: Seq2Seq, retriever: Retriever | None, method: Method | None, bea
 def original(model: Seq2Seq, retriever: Retriever, method: MetaK, beam: int, length: int) -> Run:
     def run(sources: list[list[int]]) -> object:
         with torch.inference_mode():
-            return OriginalDecoder(model, retriever, method, decoding(beam, length, len(sources))).decode(sources)
+            return OriginalDecoder(model, retriever, method, fixed_length(beam, length, len(sources))).decode(sources)
 
     return run
 
 
 def original_retriever(snapshot: Snapshot, queries: torch.Tensor, on_progress: Callable[[int], None]) -> RealQueries:
-    """The paper's index and its approximate distances, on the same store."""
+    """Search the same store with the paper's index and its approximate distances."""
     index = build_index(snapshot, ORIGINAL_INDEX, ORIGINAL_PROBES, on_progress)
     return RealQueries(snapshot, queries, index=index, reranked=0)
 
 
 def generate(folder: Path, beam: int, length: int) -> Run:
-    """Hugging Face, float32."""
+    """Hugging Face's generate in float32."""
     model = load_for_generate(folder)
 
     def run(sources: list[list[int]]) -> object:
@@ -108,7 +108,7 @@ def generate(folder: Path, beam: int, length: int) -> Run:
 
 
 def ctranslate2(folder: Path, converted: Path, beam: int, length: int, threads: int, vocabulary: int) -> Run | None:
-    """CTranslate2 with int8 weights, where it is installed."""
+    """CTranslate2 with int8 weights, or None if it is not installed."""
     try:
         import ctranslate2 as engine
         from ctranslate2.converters import TransformersConverter
@@ -120,7 +120,7 @@ def ctranslate2(folder: Path, converted: Path, beam: int, length: int, threads: 
     names = token_names(folder, vocabulary)
 
     def run(sources: list[list[int]]) -> object:
-        found = translator.translate_batch(
+        results = translator.translate_batch(
             [[names[token] for token in source] for source in sources],
             beam_size=beam,
             length_penalty=0.6,
@@ -128,7 +128,7 @@ def ctranslate2(folder: Path, converted: Path, beam: int, length: int, threads: 
             min_decoding_length=length,
             max_decoding_length=length,
         )
-        assert all(len(result.hypotheses[0]) == length for result in found)
-        return found
+        assert all(len(result.hypotheses[0]) == length for result in results)
+        return results
 
     return run

@@ -1,4 +1,4 @@
-"""Measuring side by side: every round runs everything once, so that a busy moment hits all alike."""
+"""Interleaved timing: every round runs every system once, so that a busy moment affects all of them equally."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of all rounds."""
+    """The seconds of all rounds."""
 
     seconds: tuple[float, ...]
 
@@ -22,23 +22,23 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """The middle half of the rounds, as a share of the median."""
+        """The interquartile range, relative to the median."""
         if len(self.seconds) < 2:
             return 0.0
         low, _, high = quantiles(self.seconds, n=4, method="inclusive")
         return (high - low) / self.median
 
     def over(self, other: "Timing") -> float:
-        """How many times as long as another, round by round: what slows a whole round down does not count."""
-        return median(mine / its for mine, its in zip(self.seconds, other.seconds, strict=True))
+        """Return the median ratio to another timing, taken within rounds so that a slow round does not count."""
+        return median(own / others for own, others in zip(self.seconds, other.seconds, strict=True))
 
 
-def described(timings: Mapping[str, Timing]) -> dict[str, dict[str, float]]:
-    """For JSON: seconds, their spread, and how many times as long as the first."""
+def summarize(timings: Mapping[str, Timing]) -> dict[str, dict[str, float]]:
+    """Return median seconds, their spread and the ratio to the first timing, for JSON."""
     first = next(iter(timings.values()))
     return {
-        name: {"median": found.median, "spread": found.spread, "ratio": found.over(first)}
-        for name, found in timings.items()
+        name: {"median": timing.median, "spread": timing.spread, "ratio": timing.over(first)}
+        for name, timing in timings.items()
     }
 
 
@@ -48,27 +48,27 @@ def interleaved(
     pause: float = 0.05,
     on_run: Callable[[], None] = lambda: None,
 ) -> dict[str, Timing]:
-    """Time every run in every round, after one round that warms up; every other round goes backwards."""
+    """Time every run once per round, after a warm-up round; every other round runs in reverse order."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 1):
         for name, run in list(runs.items())[:: -1 if number % 2 else 1]:
-            time.sleep(pause)  # threads of what ran before go to sleep
+            time.sleep(pause)  # lets the threads of the previous run go to sleep
             began = time.perf_counter()
             run()
             if number:
                 seconds[name].append(time.perf_counter() - began)
             on_run()
-    return {name: Timing(tuple(found)) for name, found in seconds.items()}
+    return {name: Timing(tuple(times)) for name, times in seconds.items()}
 
 
 class Stopwatch:
-    """Adds up the time of parts that do not overlap."""
+    """Adds up the time of each part of a computation."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     def timed(self, name: str, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, its time added to a part."""
+        """Return the function wrapped so that its time is added to a part."""
 
         def run(*args: P.args, **options: P.kwargs) -> R:
             began = time.perf_counter()

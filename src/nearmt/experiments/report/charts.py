@@ -11,8 +11,8 @@ from nearmt.errors import MissingExtraError
 GRID_COLOR = "#dddddd"
 _BAR_COLOR = "#2e8b57"
 _LINE_COLORS = ("#c2703d", "#3d7ac2", _BAR_COLOR, "#8a4fb0", "#b03a5b", "#7a7a7a", "#a08a1e", "#2b9a9a")
-_INCHES = (5.6, 3.0)
-_DOTS_PER_INCH = 200  # of the PNG
+_INCHES = (7.0, 3.5)
+_DOTS_PER_INCH = 160  # of the PNG
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def svg_of(chart: Chart) -> str:
 
 
 def png_of(chart: Chart) -> bytes:
-    """The chart as a picture of 1,120 × 600 pixels."""
+    """The chart as a picture of 1,120 × 560 pixels."""
     return _saved(chart, "png", {"Software": None})
 
 

@@ -1,4 +1,4 @@
-"""How much memory something takes."""
+"""Measures how much RAM a piece of work needs."""
 
 import threading
 import time
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-_PAUSE = 0.05  # seconds between two looks
+_INTERVAL = 0.05  # seconds between two samples
 
 
 def anonymous_bytes() -> int:
-    """Memory that the process holds and no file backs; 0 where the system does not say."""
+    """Return the anonymous memory of this process (not backed by a file), or 0 if the system does not report it."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -20,21 +20,21 @@ def anonymous_bytes() -> int:
 
 
 @contextmanager
-def watched(told: dict[str, Any], name: str) -> Iterator[None]:
-    """Notes how long what is done here takes, and how much anonymous memory comes on top at most."""
+def track_memory(costs: dict[str, Any], name: str) -> Iterator[None]:
+    """Record in `costs` how long the block takes and by how much anonymous memory grows at its peak."""
     before, highest, is_over = anonymous_bytes(), 0, threading.Event()
 
-    def look() -> None:
+    def sample() -> None:
         nonlocal highest
-        while not is_over.wait(_PAUSE):
+        while not is_over.wait(_INTERVAL):
             highest = max(highest, anonymous_bytes() - before)
 
-    watcher = threading.Thread(target=look, daemon=True)
-    watcher.start()
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
     began = time.perf_counter()
     try:
         yield
     finally:
         is_over.set()
-        watcher.join()
-    told[name] = {"seconds": time.perf_counter() - began, "peak_bytes": highest}
+        sampler.join()
+    costs[name] = {"seconds": time.perf_counter() - began, "peak_bytes": highest}
