@@ -1,4 +1,4 @@
-"""The demo on toy materials: everything it shows is there, and a second run uses what is built."""
+"""The demo on the toy model and memory, its report page, and the files of nearmt-demo."""
 
 import re
 import shlex
@@ -39,7 +39,7 @@ def result(materials, out):
     return run_demo(materials, out, replace(QUICK, max_k=4))
 
 
-def test_the_demo_compares_plots_and_explains(result):
+def test_the_demo_has_scores_curves_and_explained_examples(result):
     scores = result.evaluation["comparison"]["scores"]
     assert scores["adaptive"]["bleu"] > scores["base"]["bleu"]
     assert {name: len(line) for name, line in result.curve.items()} == {"vanilla": 3, "uniform": 3, "adaptive": 3}
@@ -53,16 +53,16 @@ def test_the_demo_compares_plots_and_explains(result):
     assert any(example.changes for example in result.examples)
 
 
-def test_a_second_run_uses_what_is_there(result, materials, out, monkeypatch):
+def test_a_second_run_reuses_all_results(result, materials, out, monkeypatch):
     def refuse(*args, **options):
-        raise AssertionError("done again")
+        raise AssertionError("computed again")
 
     for name in ("build", "evaluate", "train_metak"):
         monkeypatch.setattr(demo_run, name, refuse)
     assert run_demo(materials, out, replace(QUICK, max_k=4)) == result
 
 
-def test_a_store_of_an_older_model_is_made_anew(result, materials, out, tmp_path):
+def test_a_store_of_another_model_is_rebuilt(result, materials, out, tmp_path):
     shutil.copytree(out, tmp_path, dirs_exist_ok=True)
     older = Manifest.load(tmp_path / "demo.store")
     older.changed(model={**older.model, "weights": "another"}).save(tmp_path / "demo.store")
@@ -71,7 +71,7 @@ def test_a_store_of_an_older_model_is_made_anew(result, materials, out, tmp_path
     assert again.evaluation["comparison"] == result.evaluation["comparison"]
 
 
-def test_the_page_is_sound_and_loads_nothing(result, out):
+def test_the_page_is_well_formed_and_self_contained(result, out):
     write_report(result, out / "report.html")
     page = (out / "report.html").read_text(encoding="utf-8")
     assert not re.findall(r'(?:src|href)="(?!#)|url\((?!#)|@import', page)
@@ -98,7 +98,7 @@ def test_the_page_is_sound_and_loads_nothing(result, out):
     assert parser.open_tags == []
 
 
-def test_what_to_try_next_can_be_pasted(result, out, tmp_path, monkeypatch, capsys):
+def test_suggested_commands_can_be_pasted_into_a_shell(result, out, tmp_path, monkeypatch, capsys):
     program = Path(sys.executable).with_name("nearmt")
     monkeypatch.setattr(sys, "argv", [str(program), "demo"])
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -117,7 +117,7 @@ def test_what_to_try_next_can_be_pasted(result, out, tmp_path, monkeypatch, caps
     assert "units" in done.stdout
 
 
-def test_the_program_is_named_as_the_shell_finds_it(tmp_path, monkeypatch):
+def test_suggested_commands_name_the_program_as_the_shell_finds_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for place in (".venv/bin", "other one/bin"):
         Path(place).mkdir(parents=True)
@@ -189,7 +189,7 @@ def test_the_shipped_model_translates_simple_sentences():
     assert sum(path.stat().st_size for path in materials.model.iterdir()) < 20e6
 
 
-def test_the_shipped_memory_does_not_know_the_test_set():
+def test_the_shipped_memory_shares_no_source_with_dev_or_test():
     materials = find_materials()
     parts = [
         load_pairs(path, Languages("de", "en")).pairs for path in (materials.memory, materials.dev, materials.test)

@@ -1,4 +1,4 @@
-"""The paper's experiments on toy domains: every section is there, a run goes on where it stopped, faults are named."""
+"""The paper's experiments on toy domains: sections, reports, resuming, and errors in the configuration."""
 
 import json
 import re
@@ -73,7 +73,7 @@ def sections(config_path, folder, model):
     return {section.name: section for section in run_paper(load_config(config_path), folder / "out", model)}
 
 
-def test_every_section_has_its_numbers(sections):
+def test_every_section_has_numbers(sections):
     assert tuple(sections) == SECTIONS
     for section in sections.values():
         assert section.data
@@ -91,7 +91,7 @@ def test_every_section_has_its_numbers(sections):
 
 def test_a_second_run_computes_nothing(sections, config_path, folder, model, monkeypatch):
     def refuse(*args, **options):
-        raise AssertionError("done again")
+        raise AssertionError("computed again")
 
     before = (folder / "out" / "results.json").read_bytes()
     for name in ("train_metak", "train_variant", "Decoder"):
@@ -100,20 +100,20 @@ def test_a_second_run_computes_nothing(sections, config_path, folder, model, mon
     assert (folder / "out" / "results.json").read_bytes() == before
 
 
-def test_a_run_that_was_cut_off_goes_on(config_path, tmp_path, model, sections, folder, monkeypatch):
-    """Cells that were finished before a crash are not done again, and the result is the same."""
+def test_an_interrupted_run_resumes(config_path, tmp_path, model, sections, folder, monkeypatch):
+    """Cells that were finished before the interruption are not computed again, and the results are the same."""
     config = load_config(config_path)
     first = lab_module.Lab.score
     count = 0
 
-    def dies_at_the_fifth(self, *args, **options):
+    def interrupted_at_the_fifth(self, *args, **options):
         nonlocal count
         count += 1
         if count == 5:
             raise KeyboardInterrupt
         return first(self, *args, **options)
 
-    monkeypatch.setattr(lab_module.Lab, "score", dies_at_the_fifth)
+    monkeypatch.setattr(lab_module.Lab, "score", interrupted_at_the_fifth)
     with pytest.raises(KeyboardInterrupt):
         run_paper(config, tmp_path, model)
     monkeypatch.setattr(lab_module.Lab, "score", first)
@@ -127,8 +127,8 @@ def test_a_run_that_was_cut_off_goes_on(config_path, tmp_path, model, sections, 
         assert (tmp_path / "cells" / name).stat().st_mtime_ns == when
 
 
-def test_what_is_known_depends_on_the_data(config_path, folder, sections, model, tmp_path):
-    """Another test set, memory or K is another number."""
+def test_cached_results_depend_on_the_data(config_path, folder, sections, model, tmp_path):
+    """Another memory gives another key; an unchanged domain keeps its own."""
     config = load_config(config_path)
     lab = Lab(config, model, tmp_path)
     other = tmp_path / "other.toml"
@@ -142,7 +142,7 @@ def test_what_is_known_depends_on_the_data(config_path, folder, sections, model,
     assert lab.domains["Client"].test.key == sections["main"].data["base / Client"]["settings"]["test"]
 
 
-def test_the_reports_say_the_same_and_load_nothing(sections, folder):
+def test_the_reports_agree_and_are_self_contained(sections, folder):
     out = folder / "out"
     page = (out / "report.html").read_text(encoding="utf-8")
     markdown = (out / "report.md").read_text(encoding="utf-8")
@@ -175,36 +175,36 @@ def test_the_papers_protocol_fixes_temperature_and_uses_all_of_dev(config_path, 
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "message"),
     [
         (("k = [1, 2, 4]", "kk = [1, 2, 4]"), "unknown key kk"),
-        (("k = [1, 2, 4]", "k = [0]"), "k must be a list of numbers above 0"),
-        (("k = [1, 2, 4]", 'k = ["a"]'), "k must be a list of numbers above 0"),
-        (("k = [1, 2, 4]", "k = 4"), "k must be a list"),
-        (("steps = 120", 'steps = "many"'), "steps must be a number above 0"),
+        (("k = [1, 2, 4]", "k = [0]"), "`k` must be a list of whole numbers of at least 1"),
+        (("k = [1, 2, 4]", 'k = ["a"]'), "`k` must be a list of whole numbers of at least 1"),
+        (("k = [1, 2, 4]", "k = 4"), "`k` must be a list"),
+        (("steps = 120", 'steps = "many"'), "`steps` must be a whole number of at least 1"),
         (('name = "Half"', 'name = "Client"'), "two domains have the same name"),
         (('name = "Half"\n', ""), "name is missing"),
         (("half.tsv", "nowhere.tsv"), "there is no file"),
-        (("features_k = 2", "features_k = 64"), "features_k"),
-        (('title = "Toy <domains>"', "title = "), "not sound TOML"),
+        (("features_k = 2", "features_k = 64"), "`features_k`"),
+        (('title = "Toy <domains>"', "title = "), "not valid TOML"),
         (("seeds = [1, 2]", 'sections = ["everything"]'), "unknown everything"),
     ],
 )
-def test_a_fault_in_a_configuration_is_named(config_path, change, sentence):
+def test_errors_in_a_configuration_are_explained(config_path, change, message):
     text = config_path.read_text(encoding="utf-8")
     assert change[0] in text
     path = config_path.with_name("broken.toml")
     path.write_text(text.replace(*change), encoding="utf-8")
-    with pytest.raises(SettingError, match=re.escape(sentence)):
+    with pytest.raises(SettingError, match=re.escape(message)):
         load_config(path)
 
 
-def test_an_unknown_name_lists_the_ready_ones():
+def test_an_unknown_name_lists_the_ready_made_configurations():
     with pytest.raises(SettingError, match="demo-de-en, paper-de-en"):
         load_config("no-such")
 
 
-def test_the_ready_configurations_are_sound():
+def test_the_ready_made_configurations_are_valid():
     demo = load_config("demo-de-en")
     assert [domain.name for domain in demo.domains] == ["LibreOffice", "openEHR"]
     assert Path(demo.model).is_dir()
@@ -212,7 +212,7 @@ def test_the_ready_configurations_are_sound():
         load_config(READY / "paper-de-en.toml")
 
 
-def test_a_damaged_cell_counts_as_unknown(tmp_path):
+def test_a_damaged_cell_counts_as_missing(tmp_path):
     workspace = Workspace(tmp_path)
     workspace.keep("score", {"a": 1}, {"bleu": 3.0})
     assert workspace.find("score", {"a": 1}) == {"bleu": 3.0}

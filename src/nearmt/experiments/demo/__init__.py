@@ -1,4 +1,4 @@
-"""The main job on embedded defaults: the model and memory of `nearmt-demo`, a table, examples and a page."""
+"""The demo: build, train and evaluate with the model and memory of `nearmt-demo`, and write a report page."""
 
 from nearmt.experiments.demo.report import write_report
 from nearmt.experiments.demo.run import DemoResult, Materials, find_materials, run_demo

@@ -1,4 +1,4 @@
-"""The demo's result as one page."""
+"""Writes the result of the demo as an HTML page."""
 
 from html import escape
 from pathlib import Path
@@ -9,12 +9,12 @@ from nearmt.experiments.report import BarChart, LineChart, Table, examples_html,
 
 
 def write_report(result: DemoResult, path: Path) -> None:
-    """Write the page."""
+    """Write the report page."""
     replace_file(path, _page(result).encode())
 
 
 def score_table(result: DemoResult) -> Table:
-    """The comparison of the methods."""
+    """Return the comparison of the methods."""
     rows = []
     for name, score in result.evaluation["comparison"]["scores"].items():
         tests = [f"{score['p_values'][b]:.3f}" if b in score["p_values"] else "–" for b in ("base", "vanilla")]
@@ -28,25 +28,25 @@ def _page(result: DemoResult) -> str:
     sizes = [str(size) for size in CURVE_SIZES][: len(result.curve["adaptive"])]
     signature = " ".join(f"{key}={value}" for key, value in result.evaluation["signature"].items())
     curve = figure(
-        LineChart(sizes, result.curve, "K: neighbours looked at", "BLEU"),
-        f"The first {CURVE_SENTENCES} test sentences. Vanilla keeps its tuned temperature and share; adaptive has a "
-        "network trained for each K.",
+        LineChart(sizes, result.curve, "K: neighbours retrieved", "BLEU"),
+        f"The first {CURVE_SENTENCES} test sentences. Vanilla keeps its tuned temperature and share; adaptive uses "
+        "a network trained for each K.",
     )
-    believed = figure(
-        BarChart(result.chosen_sizes, "neighbours believed", "mean probability"),
-        "What Meta-k decides on the dev set; 0 is the model alone.",
+    sizes_used = figure(
+        BarChart(result.chosen_sizes, "neighbours used", "mean probability"),
+        "How many neighbours Meta-k uses on the dev set; 0 is the model alone.",
     )
-    body = f"""<h1>What a translation memory teaches a frozen model</h1>
-<p>{result.info["sentences"]:,} pairs of memory, {result.info["entries"]:,} stored states;
-{comparison["num_sentences"]} test sentences, none of which stands in the memory.</p>
+    body = f"""<h1>How a translation memory adapts a frozen model</h1>
+<p>The memory has {result.info["sentences"]:,} sentence pairs, stored as {result.info["entries"]:,} decoder states.
+None of the {comparison["num_sentences"]} test sentences is in it.</p>
 {score_table(result).as_html()}
 <p class="note">p: paired bootstrap on BLEU. “Changed” is the share of output tokens that the model alone would not have
-chosen after the same words. BLEU {escape(comparison["bleu_signature"])} ·
+chosen in the same context. BLEU {escape(comparison["bleu_signature"])} ·
 chrF {escape(comparison["chrf_signature"])}</p>
 <h2>How many neighbours?</h2>
 {curve}
-{believed}
-<h2>Three sentences that gained most</h2>
+{sizes_used}
+<h2>Sentences that gained most</h2>
 {examples_html(result.examples)}
 <footer><p>{escape(signature)}</p></footer>"""
     return page("nearmt demo", body)

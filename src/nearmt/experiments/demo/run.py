@@ -1,4 +1,4 @@
-"""The steps of the demo. What is already there is used again, so that a second run takes seconds."""
+"""The steps of the demo. It reuses earlier results, so that a second run takes seconds."""
 
 import hashlib
 import json
@@ -29,15 +29,15 @@ from nearmt.translator import Translator
 
 CURVE_SENTENCES = 100
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
-CURVE_STEPS = 1000  # enough for a point of a curve
-# Minutes matter here: one network, few sentences.
+CURVE_STEPS = 1000  # training steps, enough for a point of a curve
+# One network and few sentences, so that the demo takes minutes.
 QUICK = AdaptationSettings(max_decoded=60, methods=("adaptive",), training=TrainingSettings(steps=3000))
 NUM_EXAMPLES = 3
 
 
 @dataclass(frozen=True)
 class Materials:
-    """What the demo works on."""
+    """The files that the demo works on."""
 
     model: Path
     memory: Path
@@ -47,7 +47,7 @@ class Materials:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """Everything the demo shows."""
+    """The results that the demo shows."""
 
     evaluation: dict[str, Any]
     curve: dict[str, list[float]]  # method → BLEU at each of CURVE_SIZES
@@ -57,7 +57,7 @@ class DemoResult:
 
 
 def find_materials() -> Materials:
-    """Those of the distribution nearmt-demo."""
+    """Return the files of the package nearmt-demo."""
     try:
         import nearmt_demo
     except ImportError:
@@ -68,26 +68,34 @@ def find_materials() -> Materials:
 def run_demo(
     materials: Materials, out: Path, settings: AdaptationSettings | None = None, progress: Progress = silent
 ) -> DemoResult:
-    """Build, train, compare, look at examples; all under `out`, a new folder or that of an earlier demo."""
+    """Build, train, evaluate and pick examples, all in `out`, a new folder or that of an earlier demo."""
     require_drawing()
     claim_folder(out, "demo", ("demo.store", "demo.store.partial", ".demo.store.lock"))
     model = Seq2Seq.load(materials.model)
     folder = out / "demo.store"
     chosen = settings or QUICK
-    if not folder.exists() or _is_of_another_model(folder, model):
+    if not folder.exists() or _needs_rebuild(folder, model):
         partial = out / "demo.store.partial"
-        build(materials.memory, model=model, out=folder, dev=materials.dev, adaptation=chosen,
-              resume=partial.exists() and not folder.exists(), force=folder.exists(), progress=progress)  # fmt: skip
+        build(
+            materials.memory,
+            model=model,
+            out=folder,
+            dev=materials.dev,
+            adaptation=chosen,
+            resume=partial.exists() and not folder.exists(),
+            force=folder.exists(),
+            progress=progress,
+        )
     store = Store(folder)
     translator = Translator(folder, model=model, method="adaptive")
     pairs = load_pairs(materials.test, store.manifest.languages).pairs
-    kept = out / "result.json"
+    path = out / "result.json"
     key = hashlib.sha256(
         json.dumps([store.manifest.version, store.manifest.created_at, [asdict(p) for p in pairs]]).encode()
     ).hexdigest()
-    known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    if known.get("key") == key:
-        return _from_dict(known["result"])
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if earlier.get("key") == key:
+        return _from_dict(earlier["result"])
     evaluation = evaluate(translator, pairs, progress=progress)
     curve, sizes = _curve(translator, materials, pairs[:CURVE_SENTENCES], chosen, progress)
     result = DemoResult(
@@ -97,12 +105,12 @@ def run_demo(
         examples=pick_examples(translator, pairs, evaluation.outputs, NUM_EXAMPLES),
         info=store.info(),
     )
-    replace_file(kept, json.dumps({"key": key, "result": asdict(result)}, ensure_ascii=False, indent=1).encode())
+    replace_file(path, json.dumps({"key": key, "result": asdict(result)}, ensure_ascii=False, indent=1).encode())
     return result
 
 
-def _is_of_another_model(folder: Path, model: Seq2Seq) -> bool:
-    """An older demo's store is made anew: its model is not there any more, or run by another engine."""
+def _needs_rebuild(folder: Path, model: Seq2Seq) -> bool:
+    """True if the store belongs to another model, such as that of an earlier release, or to another engine."""
     manifest = Store(folder).manifest
     try:
         check_model(manifest, model, folder)
@@ -122,7 +130,7 @@ def _curve(
     settings: AdaptationSettings,
     progress: Progress,
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """BLEU by K for the three methods, and how many neighbours Meta-k believes on dev."""
+    """Return BLEU by K for the three methods, and how many neighbours Meta-k uses on dev."""
     model, snapshot, retriever = translator.model, translator.snapshot, translator.readers[0].retriever
     learned = snapshot.manifest.adaptation
     assert learned is not None
@@ -158,7 +166,7 @@ def _curve(
 def _metak_of(
     cache: NeighborCache, held_out: list[int], max_k: int, temperature: float, settings: AdaptationSettings
 ) -> Method:
-    """A network for another K, from the same cache."""
+    """Train a network for another K on the same cache."""
     train_part, select_part = cache.nearest(max_k).split(held_out)
     (trained,) = train_metak(
         train_part,

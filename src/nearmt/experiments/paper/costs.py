@@ -1,15 +1,14 @@
-"""What it costs and what it looks like: decoding time, the stores' sizes, sentences that changed."""
+"""Decoding time, sizes of the datastores, and example sentences."""
 
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from nearmt.decoding.decoder import Decoder
+from nearmt.experiments.bench.timing import interleaved
 from nearmt.experiments.paper.domain import Domain
 from nearmt.experiments.paper.lab import Lab
 from nearmt.experiments.paper.sections import CellKey, Cells, Figure, Section
@@ -21,37 +20,35 @@ _EXAMPLES = 3
 
 
 class Timing:
-    """Milliseconds a sentence by batch and K, beside the model alone; rounds are interleaved."""
+    """Milliseconds per sentence by batch size and K, compared with the model alone."""
 
     name = "timing"
 
     def cells(self, lab: Lab) -> Cells:
         domain = next(iter(lab.domains.values()))
-        return {(size,): partial(_time, lab, domain, size) for size in lab.config.timing_batch_sizes}
+        return {(size,): partial(_timed, lab, domain, size) for size in lab.config.timing_batch_sizes}
 
     def assemble(self, lab: Lab, results: Mapping[CellKey, Any]) -> Section:
         rows = []
-        for size in lab.config.timing_batch_sizes:
-            found = results[(size,)]
-            base = found["base"]
-            cells = [f"{found[f'K={k}']:.1f} (×{found[f'K={k}'] / base:.2f})" for k in lab.config.timing_k]
+        for (size,), times in results.items():
+            base = times["base"]
+            cells = [f"{times[f'K={k}']:.1f} (×{times[f'K={k}'] / base:.2f})" for k in lab.config.timing_k]
             rows.append((str(size), f"{base:.1f}", *cells))
         headings = ("batch", "base", *(f"adaptive, K={k}" for k in lab.config.timing_k))
         domain = next(iter(lab.domains.values()))
-        entries = domain.snapshot.manifest.num_entries
         return Section(
             self.name,
             "Decoding time",
-            f"Milliseconds a sentence, median of {lab.config.timing_rounds} interleaved rounds over "
+            f"Milliseconds per sentence, median of {lab.config.timing_rounds} interleaved rounds over "
             f"{min(lab.config.timing_sentences, len(domain.test))} test sentences of {domain.name} "
-            f"({entries:,} entries); "
+            f"({domain.snapshot.manifest.num_entries:,} entries); "
             f"{torch.get_num_threads()} threads, beam {lab.config.beam}.",
             [("", Table(headings, tuple(rows)))],
-            data={str(key[0]): value for key, value in results.items()},
+            data=_by_first_part(results),
         )
 
 
-def _time(lab: Lab, domain: Domain, batch_size: int) -> dict[str, float]:
+def _timed(lab: Lab, domain: Domain, batch_size: int) -> dict[str, float]:
     sources = domain.test.sources[: lab.config.timing_sentences]
     methods: dict[str, Method | None] = {"base": None}
     methods |= {f"K={k}": lab.network(domain, k) for k in lab.config.timing_k}
@@ -65,30 +62,33 @@ def _time(lab: Lab, domain: Domain, batch_size: int) -> dict[str, float]:
         "threads": torch.get_num_threads(),
         "beam": lab.config.beam,
     }
-    found = lab.workspace.find("timing", key)
-    if found is None:
+
+    def measure() -> dict[str, float]:
         decoding = replace(lab.decoding, batch_size=batch_size)
-        decoders = {
-            name: Decoder(lab.model, domain.retriever if method else None, method, decoding)
+        runs = {
+            name: partial(Decoder(lab.model, domain.retriever if method else None, method, decoding).decode, sources)
             for name, method in methods.items()
         }
-        seconds: dict[str, list[float]] = {name: [] for name in decoders}
-        for decoder in decoders.values():
-            decoder.decode(sources[:batch_size])  # the first use of anything is slow
-        for _ in range(lab.config.timing_rounds):
-            for name, decoder in decoders.items():
-                began = time.perf_counter()
-                decoder.decode(sources)
-                seconds[name].append(time.perf_counter() - began)
-        per_sentence = {name: 1000 * median(times) / len(sources) for name, times in seconds.items()}
-        found = lab.workspace.keep("timing", key, per_sentence)
-    return dict(found)
+        timings = interleaved(runs, lab.config.timing_rounds)
+        return {name: 1000 * timing.median / len(sources) for name, timing in timings.items()}
+
+    return dict(lab.workspace.get("timing", key, measure))
 
 
 class Statistics:
-    """The stores: sizes, what the index misses, and how many neighbours Meta-k believes."""
+    """The stores: their size, the recall of the index, and how many neighbours Meta-k uses."""
 
     name = "statistics"
+    _columns: ClassVar[dict[str, Callable[[dict[str, Any]], str]]] = {
+        "pairs": lambda found: f"{found['sentences']:,}",
+        "entries": lambda found: f"{found['entries']:,}",
+        "keys, MB": lambda found: f"{found['key_bytes'] / 1e6:,.1f}",
+        "index, MB": lambda found: f"{found['index_bytes'] / 1e6:,.1f}",
+        "index": lambda found: str(found["index"]),
+        "recalled mass": lambda found: f"{found['recalled_mass']:.3f}",
+        "median d₁": lambda found: f"{found['median_distance']:.3g}",
+        "T": lambda found: f"{found['temperature']:.4g}",
+    }
 
     def cells(self, lab: Lab) -> Cells:
         return {(domain.name,): partial(_statistics, lab, domain) for domain in lab.domains.values()}
@@ -97,33 +97,23 @@ class Statistics:
         rows, figures = [], []
         for name in lab.domains:
             found = results[(name,)]
-            rows.append(
-                (
-                    name,
-                    f"{found['sentences']:,}",
-                    f"{found['entries']:,}",
-                    f"{found['key_bytes'] / 1e6:,.1f}",
-                    f"{found['index_bytes'] / 1e6:,.1f}",
-                    found["index"],
-                    f"{found['recalled_mass']:.3f}",
-                    f"{found['median_distance']:.3g}",
-                    f"{found['temperature']:.4g}",
-                )
-            )
-            chart = BarChart(found["believed"], "neighbours believed", "mean probability")
-            figures.append(
-                Figure(f"believed-{name.lower()}", chart, f"{name}: what Meta-k decides on held-out tokens.")
-            )
-        headings = ("domain", "pairs", "entries", "keys, MB", "index, MB", "index", "recalled mass", "median d₁", "T")
+            rows.append((name, *(text(found) for text in self._columns.values())))
+            chart = BarChart(found["believed"], "neighbours used", "mean probability")
+            caption = f"{name}: number of neighbours that Meta-k uses on held-out tokens."
+            figures.append(Figure(f"believed-{name.lower()}", chart, caption))
         return Section(
             self.name,
             "Datastores",
-            "Keys are 16-bit floats. “Recalled mass” is the share of p_kNN's weight that the index finds, measured "
-            "against exact search; d₁ is the squared distance of the nearest neighbour of a dev token.",
-            [("", Table(headings, tuple(rows)))],
+            "Keys are 16-bit floats. “Recalled mass” is the share of p_kNN that the index finds, compared with exact "
+            "search; d₁ is the squared distance of a dev token's nearest neighbour.",
+            [("", Table(("domain", *self._columns), tuple(rows)))],
             figures,
-            data={str(key[0]): value for key, value in results.items()},
+            data=_by_first_part(results),
         )
+
+
+def _by_first_part(results: Mapping[CellKey, Any]) -> dict[str, Any]:
+    return {str(key[0]): value for key, value in results.items()}
 
 
 def _statistics(lab: Lab, domain: Domain) -> dict[str, Any]:
@@ -155,7 +145,7 @@ def _statistics(lab: Lab, domain: Domain) -> dict[str, Any]:
 
 
 class CaseStudy:
-    """Sentences that gained most, with the words that the neighbours changed."""
+    """The sentences that gained most, with the words that the neighbours changed."""
 
     name = "case_study"
 
@@ -167,10 +157,10 @@ class CaseStudy:
         return Section(
             self.name,
             "Case study",
-            "The test sentences of each domain that gained most by chrF, so the best cases and not typical ones. "
-            "Marked: words that the model alone would not have written, with the segment that counted most.",
+            "The test sentences of each domain that gained most by chrF: the best cases, not typical ones. "
+            "Highlighted: words that the model alone would not have used, with the segment of the largest weight.",
             examples=examples,
-            data={str(key[0]): value for key, value in results.items()},
+            data=_by_first_part(results),
         )
 
 
@@ -178,10 +168,10 @@ def _examples(lab: Lab, domain: Domain) -> list[dict[str, Any]]:
     network = lab.network(domain, lab.config.max_k)
     base, adaptive = lab.score(None, domain.test, None), lab.score(domain, domain.test, network)
     key = {"adaptive": adaptive.settings, "examples": _EXAMPLES}
-    found = lab.workspace.find("examples", key)
-    if found is None:
+
+    def pick() -> list[dict[str, Any]]:
         translator = Translator(domain.store.folder, model=lab.model, method=network, decoding=lab.decoding)
         outputs = {"base": base.outputs, "adaptive": adaptive.outputs}
-        examples = pick_examples(translator, domain.test.pairs, outputs, _EXAMPLES)
-        found = lab.workspace.keep("examples", key, [asdict(example) for example in examples])
-    return list(found)
+        return [asdict(example) for example in pick_examples(translator, domain.test.pairs, outputs, _EXAMPLES)]
+
+    return list(lab.workspace.get("examples", key, pick))

@@ -1,4 +1,4 @@
-"""One domain of an experiment: its store, and its dev and test sets as the model sees them."""
+"""One domain of the experiments: its store, and its tokenised dev and test sets."""
 
 import random
 from functools import cached_property
@@ -24,9 +24,9 @@ _HELD_OUT_SHARE = AdaptationSettings.held_out_share
 
 
 class TestSet:
-    """Sentences to translate, those aside that the model cannot take."""
+    """The sentences to translate, without those too long for the model."""
 
-    __test__ = False  # not a test of pytest's
+    __test__ = False  # tells pytest that this is not a test
 
     def __init__(self, model: Seq2Seq, pairs: list[SentencePair]) -> None:
         sources = model.tokenize_sources([pair.source for pair in pairs])
@@ -43,7 +43,7 @@ class TestSet:
 
 
 class Domain:
-    """Everything is made when it is first asked for, and the store only if it is not there yet."""
+    """A domain with its store and data, each loaded on first use. A missing store is built."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Domain:
                 train=False,
                 settings=self._build_settings,
                 resume=True,
-                progress=lambda stage, done, total: self.progress(f"{self.name}: {stage}", done, total),
+                progress=self._report,
             )
         return Store(self._folder)
 
@@ -114,20 +114,20 @@ class Domain:
 
     @cached_property
     def cache(self) -> NeighborCache:
-        def heard(stage: str, done: int, total: int | None) -> None:
-            self.progress(f"{self.name}: {stage}", done, total)
+        return collect_cache(self.model, self.retriever, self.dev, self.paper.max_k, self._report)
 
-        return collect_cache(self.model, self.retriever, self.dev, self.paper.max_k, heard)
+    def _report(self, stage: str, done: int, total: int | None) -> None:
+        self.progress(f"{self.name}: {stage}", done, total)
 
     @cached_property
     def held_out(self) -> list[int]:
-        """Dev sentences that nothing is trained on."""
+        """The dev sentences that are not used for training."""
         order = list(range(len(self.dev)))
         random.Random(1).shuffle(order)
         return order[: max(1, round(len(order) * _HELD_OUT_SHARE))]
 
     def parts(self, max_k: int, sentences: int | None = None) -> tuple[NeighborCache, NeighborCache]:
-        """What to train on, perhaps only so many sentences of it, and what to select by."""
+        """Return the parts of the dev cache for training, at most `sentences` sentences, and for selection."""
         nearest = self.cache.nearest(max_k)
         train_part, select_part = nearest.split(self.held_out)
         if self.paper.paper_protocol:
@@ -142,5 +142,5 @@ class Domain:
 
     @property
     def num_training_sentences(self) -> int:
-        """How many dev sentences there are to train on."""
+        """The number of dev sentences available for training."""
         return len(self.dev) - (0 if self.paper.paper_protocol else len(self.held_out))

@@ -1,4 +1,4 @@
-"""K × {vanilla, uniform, adaptive} × domain, and today's variants on the same stores."""
+"""The main table, K × {vanilla, uniform, adaptive} × domain, and the variants on the same stores."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -13,7 +13,7 @@ from nearmt.experiments.paper.sections import (
     Cells,
     Figure,
     Section,
-    describe_result,
+    describe_results,
     mean_bleu,
     p_text,
     spread,
@@ -21,7 +21,7 @@ from nearmt.experiments.paper.sections import (
 from nearmt.experiments.paper.systems import adaptive, base, uniform, vanilla_fixed, vanilla_tuned, variant
 from nearmt.experiments.report import LineChart, Table
 
-_STEADY_FROM = 4  # σ² is taken over K ≥ 4, as in the paper
+_VARIANCE_FROM = 4  # the variance is taken over K ≥ 4, as in the paper
 _ROWS = (
     ("fixed", "vanilla, paper's T and share"),
     ("tuned", "vanilla, tuned"),
@@ -31,7 +31,7 @@ _ROWS = (
 
 
 class MainTable:
-    """The paper's main table, with vanilla as the paper set it and as tuned for every K."""
+    """The paper's main table, with vanilla in the paper's setting and tuned for every K."""
 
     name = "main"
 
@@ -56,7 +56,7 @@ class MainTable:
             figures.append(
                 Figure(
                     f"main-{domain.name.lower()}",
-                    LineChart([str(k) for k in lab.config.k], series, "K: neighbours looked at", "BLEU"),
+                    LineChart([str(k) for k in lab.config.k], series, "K: neighbours retrieved", "BLEU"),
                     f"{domain.name}: BLEU by K.",
                 )
             )
@@ -64,13 +64,13 @@ class MainTable:
         return Section(
             self.name,
             "Main table: BLEU by K",
-            "The first table has vanilla with k, T and share chosen on held-out dev sentences, and uniform and "
-            f"adaptive with K = {lab.config.max_k}; p is the paired bootstrap of adaptive's first seed.",
+            "The first table shows vanilla with k, T and share chosen on held-out dev sentences, and uniform and "
+            f"adaptive with K = {lab.config.max_k}; p is from a paired bootstrap with adaptive's first seed.",
             tables,
             figures,
-            notes=f"σ² is the variance over K ≥ {_STEADY_FROM}, divided by n. Adaptive: {seeds}. "
+            notes=f"σ² is the variance over K ≥ {_VARIANCE_FROM}, divided by n. Adaptive: {seeds}. "
             f"* better than tuned vanilla at the same K, † better than base, p < {SIGNIFICANT}.",
-            data={" / ".join(map(str, key)): describe_result(result) for key, result in results.items()},
+            data=describe_results(results),
         )
 
     def _summary(self, lab: Lab, results: Mapping[CellKey, Any]) -> Table:
@@ -110,14 +110,14 @@ class MainTable:
                 else:
                     scores.append(results[name, domain.name, k].bleu)
                     texts.append(f"{scores[-1]:.2f}")
-            steady = [score for k, score in zip(sizes, scores, strict=True) if k >= _STEADY_FROM]
-            rows.append((title, *texts, f"{pvariance(steady):.2f}" if steady else "–"))
+            stable = [score for k, score in zip(sizes, scores, strict=True) if k >= _VARIANCE_FROM]
+            rows.append((title, *texts, f"{pvariance(stable):.2f}" if stable else "–"))
             series[{"fixed": "vanilla (paper)", "tuned": "vanilla (tuned)"}.get(name, name)] = scores
         return Table(("method", *(f"K={k}" for k in sizes), "σ²"), tuple(rows)), series
 
 
 def _seeds(lab: Lab, k: int) -> tuple[int, ...]:
-    """All seeds at the largest K, the first one at the others."""
+    """Return all seeds at the largest K, and only the first at the others."""
     return lab.config.seeds if k == lab.config.max_k else lab.config.seeds[:1]
 
 
@@ -126,8 +126,8 @@ def _mark(lab: Lab, domain: Domain, system: Result, baseline: Result, mark: str)
     return mark if is_better else ""
 
 
-class Relatives:
-    """Other learned methods of the field beside the paper's network."""
+class Variants:
+    """Published variants of kNN-MT, compared with the paper's network."""
 
     name = "relatives"
 
@@ -157,11 +157,11 @@ class Relatives:
             headings += [name, f"p, {name} vs adaptive"]
         return Section(
             self.name,
-            "Relatives on the same store",
-            "Kernel-smoothed (KSTER) and Robust kNN-MT, trained on the same cached neighbours by the same schedule, "
+            "Variants on the same store",
+            "Kernel-smoothed (KSTER) and Robust kNN-MT, trained on the same cached neighbours with the same schedule, "
             f"K = {lab.config.max_k}.",
             [("", Table(tuple(headings), tuple(rows)))],
-            notes=f"Mean ± standard deviation over {len(lab.config.seeds)} seeds; p by paired bootstrap of the first "
-            "seeds.",
-            data={" / ".join(map(str, key)): describe_result(result) for key, result in results.items()},
+            notes=f"Mean ± standard deviation over {len(lab.config.seeds)} seeds; p from a paired bootstrap with the "
+            "first seeds.",
+            data=describe_results(results),
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from nearmt import __version__
 from nearmt.datastore import replace_file, storage_errors
-from nearmt.experiments.paper.config import PaperConfig
+from nearmt.experiments.paper.config import PaperConfig, shown_model
 from nearmt.experiments.paper.lab import Lab
 from nearmt.experiments.paper.sections import Section
 from nearmt.experiments.report import Example, examples_html, figure, page, png_of, svg_of
@@ -34,30 +34,29 @@ def _file_name(name: str) -> str:
     return "".join(char if char.isalnum() or char in "-_" else "-" for char in name)
 
 
-def _shown(model: str) -> str:
-    """A hub id as it is; of a folder no more than what tells it from others."""
-    return "/".join(Path(model).parts[-2:]) if Path(model).is_absolute() else model
-
-
 def _about(config: PaperConfig, lab: Lab) -> dict[str, Any]:
     identity = lab.model.identity
     return {
         "nearmt": __version__,
-        "model": {"name": _shown(identity.name), "architecture": identity.architecture, "width": identity.width,
-                  "weights": identity.weights[:12]},
+        "model": {
+            "name": shown_model(identity.name),
+            "architecture": identity.architecture,
+            "width": identity.width,
+            "weights": identity.weights[:12],
+        },
         "domains": {
             domain.name: {"test_sentences": len(domain.test), "longer_than_the_model_takes": domain.test.num_skipped}
             for domain in lab.domains.values()
         },
         "config": config.as_dict(),
-    }  # fmt: skip
+    }
 
 
 def _setting_lines(config: PaperConfig, about: dict[str, Any]) -> list[str]:
     model = about["model"]
     tests = ", ".join(f"{name} {found['test_sentences']}" for name, found in about["domains"].items())
     protocol = (
-        "the paper's: trained and selected on all of dev, raw features, fixed T"
+        "as in the paper: trained and selected on all of dev, raw features, fixed T"
         if config.paper_protocol
         else "whole dev sentences held out for selection; vanilla's k, T and share chosen there by BLEU, "
         "adaptive's T by likelihood among those within a standard error of the best BLEU"
@@ -65,8 +64,8 @@ def _setting_lines(config: PaperConfig, about: dict[str, Any]) -> list[str]:
     return [
         f"Model: {model['name']} ({model['architecture']}, width {model['width']}, weights {model['weights']}).",
         f"Test sentences: {tests}. Decoding: beam {config.beam}, length penalty {config.length_penalty}.",
-        f"Protocol: {protocol}. Seeds: {', '.join(map(str, config.seeds))}; {config.steps:,} steps at most.",
-        f"nearmt {about['nearmt']}; every number with its settings is in results.json.",
+        f"Protocol: {protocol}. Seeds: {', '.join(map(str, config.seeds))}; at most {config.steps:,} steps.",
+        f"nearmt {about['nearmt']}; results.json has every number with its settings.",
     ]
 
 

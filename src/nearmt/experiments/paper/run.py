@@ -1,4 +1,4 @@
-"""All experiments of a configuration, cell by cell; what an earlier run computed is used again."""
+"""Runs all experiments of a configuration cell by cell, reusing what an earlier run computed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from nearmt.datastore import build_lock
 from nearmt.experiments.paper.config import PaperConfig
 from nearmt.experiments.paper.costs import CaseStudy, Statistics, Timing
 from nearmt.experiments.paper.lab import Lab
-from nearmt.experiments.paper.main_table import MainTable, Relatives
+from nearmt.experiments.paper.main_table import MainTable, Variants
 from nearmt.experiments.paper.report import write_reports
 from nearmt.experiments.paper.sections import CellKey, Experiment, Section
 from nearmt.experiments.paper.studies import Features, HiddenSizes, TrainingSentences
@@ -19,16 +19,25 @@ from nearmt.outputs import claim_folder
 from nearmt.progress import Progress, silent
 
 EXPERIMENTS: tuple[Experiment, ...] = (
-    MainTable(), Relatives(), Generality(), Robustness(), Features(), TrainingSentences(), HiddenSizes(), Controls(),
-    Timing(), Statistics(), CaseStudy(),
-)  # fmt: skip
+    MainTable(),
+    Variants(),
+    Generality(),
+    Robustness(),
+    Features(),
+    TrainingSentences(),
+    HiddenSizes(),
+    Controls(),
+    Timing(),
+    Statistics(),
+    CaseStudy(),
+)
 _NEED_TWO_DOMAINS = ("generality", "robustness")
 
 
 def run_paper(
     config: PaperConfig, out: Path, model: Seq2Seq | None = None, progress: Progress = silent
 ) -> list[Section]:
-    """Compute what is missing under `out`, a new folder or that of an earlier run, and write the reports there."""
+    """Compute what is missing in `out`, a new folder or that of an earlier run, and write the reports there."""
     require_drawing()
     out = out.absolute()
     claim_folder(out, "paper", ("cells/*-*.json", "networks/*.safetensors", "stores/*.store*", ".results.lock"))
@@ -47,7 +56,7 @@ def run_paper(
 
 
 def _compute(lab: Lab, experiments: Sequence[Experiment]) -> list[Section]:
-    """Every cell once, then the sections. The stores come first, so that a fault in a memory is met early."""
+    """Compute every cell, then the sections. Stores are built first, so that a faulty memory fails early."""
     for domain in lab.domains.values():
         _ = domain.store, domain.test, domain.dev_key
     planned = [(experiment, experiment.cells(lab)) for experiment in experiments]

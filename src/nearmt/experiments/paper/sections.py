@@ -1,4 +1,4 @@
-"""What an experiment is: cells to compute, and a section of the report made of them."""
+"""The interface of an experiment: the cells to compute, and the section of the report made from them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart, the name of its file and the sentence below it."""
+    """A chart with its file name and caption."""
 
     name: str
     chart: Chart
@@ -29,15 +29,15 @@ class Section:
     name: str
     title: str
     text: str
-    tables: Sequence[tuple[str, Table]] = ()  # a heading, may be empty, and the table
+    tables: Sequence[tuple[str, Table]] = ()  # a heading, which may be empty, and its table
     figures: Sequence[Figure] = ()
     examples: Sequence[Example] = ()
     notes: str = ""
-    data: Any = field(default_factory=dict)  # the numbers with their settings, for machines
+    data: Any = field(default_factory=dict)  # the numbers with their settings, for results.json
 
 
 class Experiment(Protocol):
-    """A table or figure of the paper. Cells are computed one by one, so that a run can stop between any two."""
+    """A table or figure of the paper. Cells are computed one by one, so that a run can stop after any of them."""
 
     name: str
 
@@ -47,7 +47,7 @@ class Experiment(Protocol):
 
 
 def spread(values: Sequence[float]) -> str:
-    """A mean with its deviation over seeds."""
+    """Format the mean over seeds, with the standard deviation if there are several."""
     return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
@@ -56,8 +56,13 @@ def p_text(p: float) -> str:
 
 
 def describe_result(result: Result) -> dict[str, Any]:
-    """A number with everything it depends on."""
+    """Return a score with everything it depends on."""
     return {"bleu": result.bleu, "chrf": result.chrf, "signature": result.signature, "settings": result.settings}
+
+
+def describe_results(results: Mapping[CellKey, Result]) -> dict[str, Any]:
+    """Return all scores of a section by the name of their cell."""
+    return {" / ".join(map(str, key)): describe_result(result) for key, result in results.items()}
 
 
 def mean_bleu(results: Sequence[Result]) -> float:

@@ -1,4 +1,4 @@
-"""Studies of the network: which features it needs, how many sentences, how many hidden units."""
+"""Ablations of Meta-k: features, number of training sentences, hidden size."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -6,7 +6,7 @@ from typing import Any
 
 from nearmt.experiments.paper.domain import Domain
 from nearmt.experiments.paper.lab import Lab, Result
-from nearmt.experiments.paper.sections import CellKey, Cells, Figure, Section, describe_result, p_text, spread
+from nearmt.experiments.paper.sections import CellKey, Cells, Figure, Section, describe_results, p_text, spread
 from nearmt.experiments.paper.systems import adaptive, base, vanilla_best
 from nearmt.experiments.report import LineChart, Table
 from nearmt.methods.metak import FEATURES
@@ -15,7 +15,7 @@ _FEATURE_SETS = {"both": FEATURES, "without counts": ("distances",), "without di
 
 
 class Features:
-    """The network without one half of what it sees."""
+    """Meta-k with only one kind of features."""
 
     name = "features"
 
@@ -38,15 +38,15 @@ class Features:
         return Section(
             self.name,
             "Features of Meta-k",
-            f"K = {lab.config.features_k}. The network sees distances and counts of distinct tokens; here without one "
-            "of them. p against both, paired bootstrap of the first seeds.",
+            f"K = {lab.config.features_k}. The features are distances and counts of distinct tokens; here one kind "
+            "is left out. p against both, from a paired bootstrap with the first seeds.",
             [("", Table(headings, tuple(rows)))],
-            data={" / ".join(map(str, key)): describe_result(result) for key, result in results.items()},
+            data=describe_results(results),
         )
 
 
 class _Sweep:
-    """BLEU as one number of the training changes, at the largest K, beside base and tuned vanilla."""
+    """BLEU as one training setting varies, at the largest K, compared with base and tuned vanilla."""
 
     name: str
     _title: str
@@ -91,34 +91,34 @@ class _Sweep:
             self._text,
             tables,
             figures,
-            notes=f"K = {lab.config.max_k}; the first seed.",
-            data={" / ".join(map(str, key)): describe_result(result) for key, result in results.items()},
+            notes=f"K = {lab.config.max_k}, first seed.",
+            data=describe_results(results),
         )
 
 
 class TrainingSentences(_Sweep):
-    """How many dev sentences the network needs."""
+    """BLEU by number of dev sentences to train on."""
 
     name = "training_sentences"
     _title = "Number of training sentences"
-    _text = "Meta-k trained on so many dev sentences, selected by the same held-out ones."
-    _label = "sentences that Meta-k was trained on"
+    _text = "Meta-k trained on this number of dev sentences and selected on the same held-out ones."
+    _label = "training sentences"
 
     def _values(self, lab: Lab, domain: Domain) -> Sequence[int]:
-        most = domain.num_training_sentences
-        return [*(count for count in lab.config.training_sentences if count < most), most]
+        maximum = domain.num_training_sentences
+        return [*(count for count in lab.config.training_sentences if count < maximum), maximum]
 
     def _score(self, lab: Lab, domain: Domain, value: int) -> Result:
-        all_of_it = value == domain.num_training_sentences
-        return adaptive(lab, domain, lab.config.max_k, sentences=None if all_of_it else value)
+        uses_all = value == domain.num_training_sentences
+        return adaptive(lab, domain, lab.config.max_k, sentences=None if uses_all else value)
 
 
 class HiddenSizes(_Sweep):
-    """How many hidden units the network needs."""
+    """BLEU by number of hidden units."""
 
     name = "hidden_sizes"
     _title = "Hidden size of Meta-k"
-    _text = "The network with fewer and with more hidden units; the paper's has 32."
+    _text = "Meta-k with fewer and with more hidden units; the paper uses 32."
     _label = "hidden units"
 
     def _values(self, lab: Lab, domain: Domain) -> Sequence[int]:

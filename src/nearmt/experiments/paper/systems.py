@@ -1,4 +1,4 @@
-"""The systems that the experiments compare, each as one call that translates a test set."""
+"""The systems that the experiments compare. Each function translates and scores a test set."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def vanilla_best(lab: Lab, domain: Domain) -> Result:
 
 
 def uniform(lab: Lab, domain: Domain, k: int) -> Result:
-    """Every number of neighbours believed alike, with adaptive's T."""
+    """Equal weight for every number of neighbours, with adaptive's T."""
     return lab.score(domain, domain.test, Uniform(k, lab.temperature(domain)))
 
 
@@ -47,22 +47,22 @@ def adaptive(
 ) -> Result:
     """Meta-k of a domain, with the domain's own store and test set unless others are given.
 
-    With another store there is no guard.
+    With another store, out-of-domain damping is off.
     """
     network = lab.network(domain, k, seed, hidden=hidden, features=features, sentences=sentences)
     if store is not None and store is not domain:
-        network.damping = None  # it knows what is usual with the domain's own store
+        network.damping = None  # it was fitted to the distances in the domain's own store
     return lab.score(store or domain, _test_of(test or domain), network)
 
 
 def shuffled(lab: Lab, domain: Domain) -> Result:
-    """Meta-k trained and used with values that have nothing to do with their keys."""
+    """Meta-k trained and used with shuffled values, which are unrelated to their keys."""
     network = lab.network(domain, lab.config.max_k, shuffled=True)
     return lab.score(domain, domain.test, network, shuffled=True)
 
 
 def variant(lab: Lab, domain: Domain, name: str, seed: int) -> Result:
-    """Another learned method."""
+    """A published variant."""
     return lab.score(domain, domain.test, lab.variant(domain, name, seed))
 
 

@@ -1,13 +1,14 @@
-"""What carries over and what must not harm: another domain's network, another domain's store, and controls."""
+"""Transfer between domains, the effect of the wrong store, and controls."""
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from nearmt.errors import MissingExtraError
+from rapidfuzz import fuzz, process
+
 from nearmt.experiments.paper.domain import Domain
 from nearmt.experiments.paper.lab import Lab, Result
-from nearmt.experiments.paper.sections import CellKey, Cells, Section, describe_result, p_text
+from nearmt.experiments.paper.sections import CellKey, Cells, Section, describe_result, describe_results, p_text
 from nearmt.experiments.paper.systems import adaptive, base, shuffled, vanilla_tuned
 from nearmt.experiments.report import Table
 
@@ -15,7 +16,7 @@ _MATCHED_ROWS = 64
 
 
 class Generality:
-    """Meta-k trained on one domain, used with another domain's store."""
+    """Meta-k trained on one domain and used with another domain's store."""
 
     name = "generality"
 
@@ -33,15 +34,15 @@ class Generality:
         return Section(
             self.name,
             "Generality: Meta-k of one domain on the others",
-            f"Rows: where the network (K = {lab.config.max_k}, with its T) was trained. Columns: store and test set it "
-            "is used with, without a guard where the store is another's.",
+            f"Rows: the domain that the network (K = {lab.config.max_k}, with its T) was trained on. Columns: the "
+            "store and test set it is used with; out-of-domain damping is off for stores of other domains.",
             [("", Table(("Meta-k of", *names), (*rows, own)))],
             data={f"{a} → {b}": describe_result(results[a, b]) for a in names for b in names},
         )
 
 
 class Robustness:
-    """The store of one domain, the test set of another."""
+    """The store of one domain with the test set of another."""
 
     name = "robustness"
 
@@ -70,12 +71,12 @@ class Robustness:
             "A ⇒ B is B's test set translated with A's store, vanilla tuned and Meta-k trained on A, "
             f"K = {lab.config.max_k}.",
             [("", Table(("store ⇒ test", "base", "vanilla, tuned", "adaptive"), tuple(rows)))],
-            data={" / ".join(map(str, key)): describe_result(result) for key, result in results.items()},
+            data=describe_results(results),
         )
 
 
 class Controls:
-    """What must not help, what a translator would do without a model, and what must not harm."""
+    """A memory without information, the best fuzzy match without a model, and out-of-domain text."""
 
     name = "controls"
 
@@ -98,10 +99,10 @@ class Controls:
         if lab.general is not None:
             headings += ["general text, base", "general text, adaptive"]
         for domain in lab.domains.values():
-            alone, without_sense = results["base", domain.name], results["shuffled", domain.name]
+            alone, control = results["base", domain.name], results["shuffled", domain.name]
             row = [domain.name, f"{alone.bleu:.2f}", f"{results['adaptive', domain.name].bleu:.2f}"]
-            row += [f"{without_sense.bleu:.2f} ({without_sense.bleu - alone.bleu:+.2f})"]
-            row += [p_text(lab.p_value(domain.test, without_sense, alone)), f"{results['fuzzy', domain.name].bleu:.2f}"]
+            row += [f"{control.bleu:.2f} ({control.bleu - alone.bleu:+.2f})"]
+            row += [p_text(lab.p_value(domain.test, control, alone)), f"{results['fuzzy', domain.name].bleu:.2f}"]
             if lab.general is not None:
                 own, with_store = results["general base", domain.name], results["general", domain.name]
                 row += [f"{own.bleu:.2f}", f"{with_store.bleu:.2f} ({with_store.bleu - own.bleu:+.2f})"]
@@ -109,30 +110,28 @@ class Controls:
         return Section(
             self.name,
             "Controls",
-            "“Values shuffled”: the same keys with the tokens in another order and Meta-k trained anew; it should "
-            "learn to be the model alone. “Best fuzzy match”: the target of the memory's most similar source "
-            "(rapidfuzz ratio), copied. “General text”: sentences of no domain, translated with the domain's store.",
+            "“Values shuffled”: the same keys with the tokens in random order and a retrained Meta-k, which should "
+            "learn to ignore the neighbours. “Best fuzzy match”: a copy of the target of the memory's most similar "
+            "source (rapidfuzz ratio). “General text”: out-of-domain sentences, translated with the domain's store.",
             [("", Table(tuple(headings), tuple(rows)))],
-            data={" / ".join(map(str, key)): describe_result(result) for key, result in results.items()},
+            data=describe_results(results),
         )
 
 
 def best_fuzzy_matches(lab: Lab, domain: Domain) -> Result:
-    """The target of the most similar source in the memory, for each test sentence."""
+    """Copy the target of the most similar source in the memory for each test sentence."""
     key = {"fuzzy": domain.key, "test": domain.test.key}
-    outputs = lab.workspace.find("fuzzy", key)
-    if outputs is None:
-        try:
-            from rapidfuzz import fuzz, process
-        except ImportError:
-            raise MissingExtraError("the section controls", "rapidfuzz") from None
-        pairs = list(domain.snapshot.texts())
-        sources = [pair.source for pair in pairs]
-        outputs = []
-        for start in range(0, len(domain.test), _MATCHED_ROWS):
-            wanted = [pair.source for pair in domain.test.pairs[start : start + _MATCHED_ROWS]]
-            likeness = process.cdist(wanted, sources, scorer=fuzz.ratio, workers=-1)
-            outputs += [pairs[int(i)].target for i in likeness.argmax(axis=1)]
-            lab.progress(f"{domain.name}: matching", len(outputs), len(domain.test))
-        lab.workspace.keep("fuzzy", key, outputs)
+    outputs = lab.workspace.get("fuzzy", key, partial(_match, lab, domain))
     return lab.scored_outputs(outputs, domain.test, {"name": "best fuzzy match", "store": domain.key})
+
+
+def _match(lab: Lab, domain: Domain) -> list[str]:
+    pairs = list(domain.snapshot.texts())
+    sources = [pair.source for pair in pairs]
+    outputs: list[str] = []
+    for start in range(0, len(domain.test), _MATCHED_ROWS):
+        wanted = [pair.source for pair in domain.test.pairs[start : start + _MATCHED_ROWS]]
+        similarities = process.cdist(wanted, sources, scorer=fuzz.ratio, workers=-1)  # (wanted, sources) percent
+        outputs += [pairs[int(i)].target for i in similarities.argmax(axis=1)]
+        lab.progress(f"{domain.name}: matching", len(outputs), len(domain.test))
+    return outputs

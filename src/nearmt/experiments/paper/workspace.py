@@ -1,8 +1,8 @@
-"""What was computed is kept by what it was computed from, so that a run goes on where the last one stopped."""
+"""Caches results by everything they depend on, so that a run continues where the last one stopped."""
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,22 +10,22 @@ from typing import Any
 from nearmt.corpus import SentencePair
 from nearmt.datastore import replace_file, storage_errors
 
-_FORMAT = 1  # raised when what is computed changes its meaning
+_FORMAT = 1  # increase it when results change their meaning
 
 
 def digest(content: Any) -> str:
-    """A short name for a JSON value."""
+    """Return a short hash of a JSON value."""
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def digest_pairs(pairs: Sequence[SentencePair]) -> str:
-    """A short name for a dev or test set: its texts, not where they came from."""
+    """Return a short hash of the texts of a dev or test set."""
     return digest([[pair.source, pair.target] for pair in pairs])
 
 
 class Workspace:
-    """A folder of results, each named by its kind and the digest of everything it depends on."""
+    """A folder of results, each named after its kind and a hash of everything it depends on."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -34,26 +34,31 @@ class Workspace:
                 (folder / name).mkdir(parents=True, exist_ok=True)
 
     def find(self, kind: str, key: dict[str, Any]) -> Any:
-        """What is known of this, or None. A file that a crash or a hand damaged counts as unknown."""
+        """Return a stored result, or None if it is missing or its file is damaged."""
         try:
-            found = json.loads(self._cell(kind, key).read_text(encoding="utf-8"))
+            content = json.loads(self._cell(kind, key).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return None
-        return found["value"] if isinstance(found, dict) and "value" in found else None
+        return content["value"] if isinstance(content, dict) and "value" in content else None
 
     def keep(self, kind: str, key: dict[str, Any], value: Any) -> Any:
-        """Write a result down."""
+        """Store a result and return it."""
         content = json.dumps({"key": key, "value": value}, ensure_ascii=False, indent=1)
         with storage_errors(self.folder):
             replace_file(self._cell(kind, key), content.encode("utf-8", "surrogatepass"))
         return value
 
+    def get(self, kind: str, key: dict[str, Any], compute: Callable[[], Any]) -> Any:
+        """Return a stored result, or compute and store it."""
+        found = self.find(kind, key)
+        return self.keep(kind, key, compute()) if found is None else found
+
     def network_file(self, key: dict[str, Any]) -> Path:
-        """Where the network trained with this key lies, or will."""
+        """Return the path for the network trained with this key."""
         return self.folder / "networks" / f"{digest([_FORMAT, key])}.safetensors"
 
     def store_folder(self, name: str, key: dict[str, Any]) -> Path:
-        """Where the store built with this key lies, or will."""
+        """Return the path for the store built with this key."""
         plain = "".join(char if char.isalnum() else "-" for char in name.lower())
         return self.folder / "stores" / f"{plain}-{digest([_FORMAT, key])}.store"
 
@@ -62,5 +67,5 @@ class Workspace:
 
 
 def as_key(value: Any) -> dict[str, Any]:
-    """A settings object as part of a key."""
+    """Return a settings object as part of a key."""
     return json.loads(json.dumps(asdict(value), default=str))  # type: ignore[no-any-return]

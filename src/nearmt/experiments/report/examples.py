@@ -1,4 +1,4 @@
-"""Sentences that show what a memory does: without it, with it, and which segment brought which words."""
+"""Example sentences that show the effect of a memory, with the segments behind the changed words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from nearmt.corpus import SentencePair
 from nearmt.evaluation.scores import sentence_chrf
 from nearmt.translator import Translation, Translator
 
-_SHORTEST, _LONGEST = 5, 16  # words: long enough to say something, short enough to be read
+_SHORTEST, _LONGEST = 5, 16  # words: long enough to be informative, short enough to read
 
 
 @dataclass(frozen=True)
 class Change:
-    """Words of an output that the memory changed, and the segment that counted most for them."""
+    """Words of an output that the memory changed, and the segment with the largest weight for them."""
 
     words: str
-    start: int  # where they stand in the output
+    start: int  # position in the output
     end: int
     segment_source: str
     segment_target: str
@@ -24,7 +24,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Example:
-    """A test sentence without and with the memory."""
+    """A test sentence translated without and with the memory."""
 
     source: str
     reference: str
@@ -40,7 +40,7 @@ class Example:
 def pick_examples(
     translator: Translator, pairs: Sequence[SentencePair], outputs: Mapping[str, Sequence[str]], count: int = 3
 ) -> list[Example]:
-    """Sentences of a readable length that gained most by chrF: where the memory had something to say."""
+    """Return the sentences of readable length that gained most by chrF."""
     gains = []
     for i, pair in enumerate(pairs[: len(outputs["base"])]):
         base, adaptive = outputs["base"][i], outputs["adaptive"][i]
@@ -56,16 +56,16 @@ def pick_examples(
 
 
 def changed_words(translation: Translation) -> list[Change]:
-    """The stretches of an output that the model alone would not have written, each with its best segment."""
+    """Return the words of an output that the model alone would not have used, each with its best segment."""
     changes: list[Change] = []
     for token in translation.tokens:
         if token.is_models_first_choice or token.start == token.end or not token.neighbors:
             continue
         start, end = _word_around(translation.text, token.start, token.end)
-        votes = [neighbor for neighbor in token.neighbors if neighbor.token_id == token.token_id]
-        if not votes or (changes and start < changes[-1].end):
+        supporters = [neighbor for neighbor in token.neighbors if neighbor.token_id == token.token_id]
+        if not supporters or (changes and start < changes[-1].end):
             continue
-        best = max(votes, key=lambda neighbor: neighbor.weight).segment
+        best = max(supporters, key=lambda neighbor: neighbor.weight).segment
         last = changes[-1] if changes else None
         if last is not None and last.end + 1 == start and last.segment_source == best.source:
             start = changes.pop().start  # the next word of the same segment
