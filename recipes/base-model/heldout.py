@@ -1,7 +1,7 @@
-"""Which pairs the demo model never sees: a dev set for its loss and two test sets for its card.
+"""Holds out pairs that the demo model is not trained on: a dev set for its loss and two test sets for its model card.
 
-The choice depends on the files' contents alone. A training pair goes as well if its source or its target,
-case and punctuation aside, is that of a held-out pair: everyday sentences recur in many variants.
+The choice depends only on the contents of the files. A training pair is dropped, too, if its source or target equals
+that of a held-out pair apart from case and punctuation: everyday sentences recur in many variants.
 """
 
 import gzip
@@ -16,7 +16,7 @@ DEV_EACH = 200
 
 @dataclass(frozen=True)
 class Specification:
-    """A corpus to train on: `FILE`, `FILE:N` (N random lines an epoch) or `FILE*N` (N times an epoch)."""
+    """A training corpus: `FILE`, `FILE:N` (N random lines per epoch) or `FILE*N` (N times per epoch)."""
 
     path: Path
     take: int | None = None
@@ -45,7 +45,7 @@ def plain(text: str) -> str:
 
 
 def split(work: Path, specifications: list[Specification]) -> list[list[tuple[str, str]]]:
-    """Write dev.tsv, test-tatoeba.tsv and test-general.tsv to `work`; return what is left of each corpus."""
+    """Write dev.tsv, test-tatoeba.tsv and test-general.tsv to `work`; return the remaining pairs of each corpus."""
     corpora = [read_pairs(s.path) for s in specifications]
     dev, tests = [], {"tatoeba": [], "general": []}
     for specification, pairs in zip(specifications, corpora, strict=True):

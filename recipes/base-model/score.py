@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""BLEU and chrF of a model folder on test files, as a Markdown table for its card.
+"""BLEU and chrF of a model folder on test files, as a Markdown table for its model card.
 
 score.py MODEL NAME=FILE.tsv[.gz] … [--limit N]
 """

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Train nearmt's small German→English demo model on a few CPU cores, resumably.
+"""Train nearmt's small German→English demo model on a few CPU cores. Training can be resumed.
 
-    train.py WORK FILE.tsv.gz… --minutes 150             go on from WORK/checkpoint.pt if there is one
-    train.py WORK FILE.tsv.gz… --start FOLDER            no checkpoint: go on from the weights of an exported folder
-    train.py WORK FILE.tsv.gz… --minutes 40 --cooldown   the last stretch: learning rates fall to zero
-    train.py WORK --export FOLDER                        the averaged weights as a Hugging Face folder
+    train.py WORK FILE.tsv.gz… --minutes 150             train, or continue from WORK/checkpoint.pt if it exists
+    train.py WORK FILE.tsv.gz… --start FOLDER            without a checkpoint: start from the weights of a model folder
+    train.py WORK FILE.tsv.gz… --minutes 40 --cooldown   the final phase: learning rates fall to zero
+    train.py WORK --export FOLDER                        export the averaged weights as a Hugging Face folder
 
-A line of a file is `german<TAB>english`. `FILE:N` draws N of its lines anew each epoch, `FILE*2` shows it
-twice. The first run takes the held-out pairs out (`heldout.py`), trains the vocabulary on the rest and keeps
-the tokenised corpora in WORK; later runs only go on.
+Each line of a file is `german<TAB>english`. `FILE:N` samples N lines per epoch; `FILE*2` uses the file twice per
+epoch. The first run holds out dev and test pairs (`heldout.py`), trains the vocabulary on the rest and stores the
+tokenised corpora in WORK; later runs reuse them.
 
-Made for a budget of a few CPU hours: one process with one thread per core, gradients averaged; Muon
+The settings suit a budget of a few CPU hours: one process with one thread per core, with averaged gradients; Muon
 (orthogonalised momentum) for the matrices inside the layers, which learns more per token than Adam at this
-size, AdamW for embeddings, norms and biases; constant rates, so that training may stop and go on at any
-time; an exponential average of the weights that is usable at any time.
+size, and AdamW for embeddings, norms and biases; constant learning rates, so that training can stop and resume at any
+time; and an exponential average of the weights that is usable at any time.
 """
 
 import argparse
@@ -35,19 +35,36 @@ from transformers import MarianConfig, MarianMTModel
 
 EOS, UNK, PAD, VOCABULARY, LONGEST = 0, 1, 2, 8000, 100
 WARMUP, MUON_RATE, ADAM_RATE, MOMENTUM = 60, 0.012, 1.5e-3, 0.95
-# Always in the vocabulary, however rare: what program texts and typography need.
+# Characters that must be in the vocabulary even if rare, for software texts and typography.
 REQUIRED = "".join(map(chr, range(33, 127))) + "äöüÄÖÜß„“”‚‘’«»–—…·•→←↑↓×÷±°§©®™€£µ²³½éèêàáçñ"
 
 
 def configuration() -> MarianConfig:
     return MarianConfig(
-        vocab_size=VOCABULARY, decoder_vocab_size=VOCABULARY, d_model=256, encoder_layers=4, decoder_layers=2,
-        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=1024, decoder_ffn_dim=1024,
-        max_position_embeddings=512, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0,
-        activation_function="swish", pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=PAD,
-        forced_eos_token_id=EOS, scale_embedding=True, share_encoder_decoder_embeddings=True,
-        tie_word_embeddings=True, static_position_embeddings=True, init_std=0.02,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        decoder_vocab_size=VOCABULARY,
+        d_model=256,
+        encoder_layers=4,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=1024,
+        decoder_ffn_dim=1024,
+        max_position_embeddings=512,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation_function="swish",
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        decoder_start_token_id=PAD,
+        forced_eos_token_id=EOS,
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=True,
+        tie_word_embeddings=True,
+        static_position_embeddings=True,
+        init_std=0.02,
+    )
 
 
 def train_vocabulary(work: Path, pairs: list[tuple[str, str]]) -> None:
@@ -55,20 +72,31 @@ def train_vocabulary(work: Path, pairs: list[tuple[str, str]]) -> None:
     with text.open("w", encoding="utf-8") as out:
         out.writelines(f"{source}\n{target}\n" for source, target in pairs)
     spm.SentencePieceTrainer.train(
-        input=str(text), model_prefix=str(work / "spm"), vocab_size=VOCABULARY, model_type="unigram",
-        character_coverage=0.9998, required_chars=REQUIRED, eos_id=EOS, unk_id=UNK, pad_id=PAD, bos_id=-1,
-        pad_piece="<pad>", num_threads=2, minloglevel=2,
-    )  # fmt: skip
+        input=str(text),
+        model_prefix=str(work / "spm"),
+        vocab_size=VOCABULARY,
+        model_type="unigram",
+        character_coverage=0.9998,
+        required_chars=REQUIRED,
+        eos_id=EOS,
+        unk_id=UNK,
+        pad_id=PAD,
+        bos_id=-1,
+        pad_piece="<pad>",
+        num_threads=2,
+        minloglevel=2,
+    )
     text.unlink()
 
 
 def prepare(work: Path, specifications: list[Specification]) -> None:
-    """Hold out, train the vocabulary, tokenise: once, into WORK."""
+    """Hold out dev and test pairs, train the vocabulary, and store the tokenised corpora in WORK."""
     rng = random.Random(1)
     kept = split(work, specifications)
     if not (work / "spm.model").exists():
-        sample = [p for s, pairs in zip(specifications, kept, strict=True)
-                  for p in rng.sample(pairs, min(len(pairs), 80000))]  # fmt: skip
+        sample = [
+            p for s, pairs in zip(specifications, kept, strict=True) for p in rng.sample(pairs, min(len(pairs), 80000))
+        ]
         train_vocabulary(work, sample)
     pieces = spm.SentencePieceProcessor(model_file=str(work / "spm.model"))
     sets = [(s.path.name.split(".")[0], pairs) for s, pairs in zip(specifications, kept, strict=True)]
@@ -85,7 +113,7 @@ def prepare(work: Path, specifications: list[Specification]) -> None:
 
 
 class Corpus:
-    """Tokenised pairs of one file, kept flat so that processes share little memory for much text."""
+    """The tokenised pairs of one file, in flat arrays to save memory."""
 
     def __init__(self, path: Path) -> None:
         data = np.load(path)
@@ -112,7 +140,7 @@ def padded(rows: list[np.ndarray]) -> torch.Tensor:
 
 
 def orthogonalised(matrix: torch.Tensor) -> torch.Tensor:
-    """The nearest semi-orthogonal matrix, roughly: five Newton–Schulz steps of the quintic Muon uses."""
+    """Approximate the nearest semi-orthogonal matrix by five Newton–Schulz steps with Muon's quintic polynomial."""
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = x / (x.norm() + 1e-7)
     for _ in range(5):
@@ -122,7 +150,7 @@ def orthogonalised(matrix: torch.Tensor) -> torch.Tensor:
 
 
 class Muon:
-    """Momentum, orthogonalised per matrix. Each process orthogonalises its share; the sum hands them round."""
+    """Momentum, orthogonalised per matrix. Each process handles a share of the matrices; an all-reduce merges them."""
 
     def __init__(self, matrices: list[torch.nn.Parameter], rank: int, world: int) -> None:
         self.matrices, self.rank, self.world = matrices, rank, world
@@ -172,7 +200,7 @@ class Trainer:
             self.model.load_state_dict(weights)
             self.average = {k: v.clone() for k, v in weights.items()}
             self.say(f"weights of {args.start}")
-        self.rng = random.Random(1000003 * self.step + 1)  # else every run would read the same first part
+        self.rng = random.Random(1000003 * self.step + 1)  # otherwise every run would start with the same batches
 
     def say(self, *words: object) -> None:
         if self.rank == 0:
@@ -180,8 +208,14 @@ class Trainer:
 
     def save(self) -> None:
         if self.rank == 0:
-            state = {"model": self.model.state_dict(), "adam": self.adam.state_dict(), "momenta": self.muon.momenta,
-                     "average": self.average, "step": self.step, "tokens": self.tokens}  # fmt: skip
+            state = {
+                "model": self.model.state_dict(),
+                "adam": self.adam.state_dict(),
+                "momenta": self.muon.momenta,
+                "average": self.average,
+                "step": self.step,
+                "tokens": self.tokens,
+            }
             torch.save(state, self.work / "checkpoint.tmp")
             (self.work / "checkpoint.tmp").replace(self.work / "checkpoint.pt")
 
@@ -211,7 +245,7 @@ class Trainer:
         return total / count
 
     def epoch(self):
-        """Groups of rows for this process, of like length within chunks of 30,000 rows."""
+        """Yield batches of rows for this process, of similar length within chunks of 30,000 rows."""
         rows = []
         for specification, corpus in self.corpora:
             for _ in range(specification.times):
@@ -235,7 +269,7 @@ class Trainer:
             yield from groups[self.rank : usable : self.world]
 
     def average_gradients(self, count: int) -> int:
-        """The processes' summed gradients over the sum of their tokens."""
+        """Divide the gradients summed over processes by their number of tokens, and return that number."""
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         flat = torch.cat([g.view(-1) for g in gradients] + [torch.tensor([float(count)])])
         if self.world > 1:
@@ -247,7 +281,7 @@ class Trainer:
         return int(total)
 
     def share_done(self, begin: float) -> float:
-        """The part of the time that is over, by the first process's clock."""
+        """Return the fraction of the time that has passed, by the first process's clock."""
         done = torch.tensor([(time.time() - begin) / (self.args.minutes * 60)])
         if self.world > 1:
             dist.broadcast(done, 0)
@@ -260,7 +294,7 @@ class Trainer:
         while True:
             for group in self.epoch():
                 done = self.share_done(begin)
-                if (self.world > 1 and os.getppid() == 1) or done >= 1:  # the parent was ended, or the time is over
+                if (self.world > 1 and os.getppid() == 1) or done >= 1:  # the parent has ended, or the time is up
                     self.say("dev nll", round(self.dev_loss(), 4), "tokens", self.tokens)
                     return self.save()
                 self.step += 1
@@ -308,9 +342,16 @@ def export(work: Path, folder: Path) -> None:
         shutil.copy(work / "spm.model", folder / f"{side}.spm")
     vocabulary = {pieces.id_to_piece(i): i for i in range(pieces.vocab_size())}
     (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
-    settings = {"source_lang": "de", "target_lang": "en", "tokenizer_class": "MarianTokenizer",
-                "model_max_length": 512, "separate_vocabs": False, "eos_token": "</s>", "unk_token": "<unk>",
-                "pad_token": "<pad>"}  # fmt: skip
+    settings = {
+        "source_lang": "de",
+        "target_lang": "en",
+        "tokenizer_class": "MarianTokenizer",
+        "model_max_length": 512,
+        "separate_vocabs": False,
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1) + "\n")
     print("exported to", folder)
 
@@ -324,13 +365,13 @@ def main() -> None:
     parser.add_argument("--export", metavar="FOLDER")
     parser.add_argument("--start", metavar="FOLDER")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--max-tokens", type=int, default=2500, help="padded tokens a batch and process")
+    parser.add_argument("--max-tokens", type=int, default=2500, help="padded tokens per batch and process")
     args = parser.parse_args()
     work = Path(args.work)
     if args.export:
         return export(work, Path(args.export))
     if not args.files:
-        sys.exit("name the corpora to train on")
+        sys.exit("give at least one corpus to train on")
     work.mkdir(parents=True, exist_ok=True)
     (work / "rendezvous").unlink(missing_ok=True)
     args.specifications = [Specification.parse(f) for f in args.files]
@@ -338,7 +379,7 @@ def main() -> None:
         shutil.copy(Path(args.start) / "source.spm", work / "spm.model")
     if not (work / "dev.npz").exists():
         if (work / "checkpoint.pt").exists():
-            sys.exit("the checkpoint's tokenised corpora are gone: a new vocabulary would not fit its weights")
+            sys.exit("the checkpoint's tokenised corpora are missing: a new vocabulary would not match its weights")
         prepare(work, args.specifications)
     if args.processes > 1:
         mp.spawn(work_process, (args,), nprocs=args.processes)

@@ -1,4 +1,4 @@
-"""A small German→English model and two translation memories, as paths."""
+"""Paths of a small German→English model and of two translation memories."""
 
 from pathlib import Path
 
