@@ -88,8 +88,9 @@ def measure_build(model_name: str, path: str, num_pairs: int = 4000, rounds: int
     from nearmt.building.builder import Builder, BuildSettings
     from nearmt.building.extract import batches_by_length
     from nearmt.models import Seq2Seq
+    from nearmt.models.reference import load_for_generate
 
-    model = Seq2Seq.load(model_name)
+    model, bare_model = Seq2Seq.load(model_name, engine="torch"), load_for_generate(Path(model_name))
     pairs = first_pairs(path, num_pairs)
     sources = model.tokenize_sources([pair.source for pair in pairs])
     targets = model.tokenize_targets([pair.target for pair in pairs])
@@ -102,7 +103,7 @@ def measure_build(model_name: str, path: str, num_pairs: int = 4000, rounds: int
                 for batch in batches_by_length(sources, targets, BuildSettings().batch_tokens):
                     ids, mask = model._pad(batch.sources)
                     shifted, _ = model._pad([[model.start_token_id, *target[:-1]] for target in batch.targets])
-                    model._model(input_ids=ids, attention_mask=mask, decoder_input_ids=shifted, use_cache=False)
+                    bare_model(input_ids=ids, attention_mask=mask, decoder_input_ids=shifted, use_cache=False)
             bare.append(time.perf_counter() - began)
             began = time.perf_counter()
             builder = Builder(Path(folder) / f"{number}.store", model, BuildSettings())
