@@ -1,4 +1,4 @@
-"""Where the experiments are made: networks are trained, settings chosen and test sets translated, each once."""
+"""Trains the networks, chooses the settings and translates the test sets of the experiments, each only once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ from nearmt.training.tune_vanilla import rank_vanilla, temperatures
 
 @dataclass(frozen=True)
 class Result:
-    """A test set translated by one method, and what that depended on."""
+    """The scores and outputs of one method on a test set, with the settings that produced them."""
 
     bleu: float
     chrf: float
@@ -45,7 +45,7 @@ class Result:
 
 
 class Lab:
-    """The domains of one configuration and everything learned about them."""
+    """The domains of one configuration, with their networks, tuned settings and scores."""
 
     def __init__(self, config: PaperConfig, model: Seq2Seq, folder: Path, progress: Progress = silent) -> None:
         self.config, self.model, self.progress = config, model, progress
@@ -59,7 +59,7 @@ class Lab:
 
     @cached_property
     def general(self) -> TestSet | None:
-        """Text of no domain, if there is any."""
+        """The out-of-domain test set, if the configuration has one."""
         if self.config.general is None:
             return None
         languages = Languages(self.model.source_lang, self.model.target_lang)
@@ -93,7 +93,7 @@ class Lab:
         sentences: int | None = None,
         shuffled: bool = False,
     ) -> MetaK:
-        """The Meta-k network of a domain, trained if it is not there; T is the domain's own unless given."""
+        """Return the Meta-k network of a domain, after training it if necessary. T is the domain's own unless given."""
         temperature = temperature or self.temperature(domain)
         settings = self._training(seed=seed or self.config.seeds[0], hidden=hidden, features=tuple(features))
         key = {**self._learned_from(domain, max_k, settings), "temperature": temperature}
@@ -117,12 +117,12 @@ class Lab:
     def _fit_damping(
         self, domain: Domain, network: MetaK | VariantNetwork, train_part: NeighborCache, select_part: NeighborCache
     ) -> None:
-        """What `nearmt train` does for sentences far from the memory, and the paper does not."""
+        """Fit out-of-domain damping, as `nearmt train` does; the paper has none."""
         if not self.config.paper_protocol:
             network.damping = fit_damping(train_part, select_part, network, domain.snapshot).damping
 
     def variant(self, domain: Domain, name: str, seed: int) -> VariantNetwork:
-        """A network of another method of the field, trained if it is not there."""
+        """Return the network of a published variant, after training it if necessary."""
         settings = self._training(seed=seed)
         key = {"relative": name, **self._learned_from(domain, self.config.max_k, settings)}
         path = self.workspace.network_file(key)
@@ -136,7 +136,7 @@ class Lab:
         return load_variant(path)
 
     def temperature(self, domain: Domain) -> float:
-        """T of the domain, at the largest K: the paper's, or the likeliest of those as good as the best by BLEU."""
+        """Return T at the largest K: the paper's, or the likeliest among those as good as the best BLEU."""
         if self.config.paper_protocol:
             return domain.config.paper_temperature
         settings = self._training(seed=self.config.seeds[0])
@@ -166,7 +166,7 @@ class Lab:
         return float(found["best"])
 
     def tuned_vanilla(self, domain: Domain, k: int) -> tuple[Vanilla, float]:
-        """The best T and share for k neighbours, and its BLEU on the held-out sentences."""
+        """Return vanilla with the best T and share for k neighbours, and its BLEU on the held-out sentences."""
         settings = self._training()
         key = {**self._learned_from(domain, k, settings), **self._judging}
         found = self.workspace.find("vanilla", key)
@@ -183,12 +183,12 @@ class Lab:
         return Vanilla(best["k"], best["temperature"], best["knn_share"]), best["bleu"]
 
     def best_vanilla(self, domain: Domain) -> Vanilla:
-        """Vanilla with k, T and share all chosen on the held-out sentences: the honest baseline."""
+        """Return vanilla with k, T and share all chosen on the held-out sentences: the fair baseline."""
         tuned = [self.tuned_vanilla(domain, k) for k in self.config.k]
         return max(tuned, key=lambda found: round(found[1], 2))[0]
 
     def fixed_vanilla(self, domain: Domain, k: int) -> Vanilla:
-        """Vanilla with the paper's T and share."""
+        """Return vanilla with the paper's T and share."""
         return Vanilla(k, domain.config.paper_temperature, domain.config.paper_share)
 
     @property
@@ -221,7 +221,7 @@ class Lab:
         return decoder.texts(decoder.decode([dev.sources[i] for i in rows], without, heard))
 
     def score(self, store: Domain | None, test: TestSet, method: Method | None, *, shuffled: bool = False) -> Result:
-        """Translate a test set with a domain's store; no method is the plain model."""
+        """Translate and score a test set with a domain's store. Without a method, use the model alone."""
         described = describe_method(method)
         if isinstance(method, MetaK | VariantNetwork):
             described = {**described, "network": digest(method.to_bytes().hex())}
@@ -251,7 +251,7 @@ class Lab:
         return Result(found["bleu"], found["chrf"], tuple(found["outputs"]), settings, found["signature"])
 
     def p_value(self, test: TestSet, system: Result, baseline: Result) -> float:
-        """How likely the difference between two systems is chance, by paired bootstrap on BLEU."""
+        """Return the p-value of the difference between two systems, by paired bootstrap on BLEU."""
         key = {"test": test.key, "system": digest(system.outputs), "baseline": digest(baseline.outputs)}
         found = self.workspace.find("p", key)
         if found is None:
@@ -261,7 +261,7 @@ class Lab:
         return float(found)
 
     def scored_outputs(self, outputs: Sequence[str], test: TestSet, settings: dict[str, Any]) -> Result:
-        """Outputs that were made otherwise, as a result."""
+        """Score outputs that no method of this class produced."""
         scored = _scored(outputs, test)
         return Result(scored["bleu"], scored["chrf"], tuple(outputs), settings, scored["signature"])
 
@@ -273,13 +273,13 @@ def _scored(outputs: Sequence[str], test: TestSet) -> dict[str, Any]:
 
 
 def shuffled_values(retriever: Retriever) -> torch.Tensor:
-    """The store's values in another order: keys then say nothing about what comes next."""
+    """Return the store's values in random order, so that keys no longer predict the next token."""
     values = torch.from_numpy(retriever.snapshot.values)
     return values[torch.randperm(len(values), generator=torch.Generator().manual_seed(1))]
 
 
 class ShuffledRetriever(Retriever):
-    """Finds the same entries and tells wrong tokens: what a memory without meaning would do."""
+    """Finds the same entries but returns the tokens of others: a control for a memory without information."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
