@@ -253,12 +253,12 @@ class Lab:
     def p_value(self, test: TestSet, system: Result, baseline: Result) -> float:
         """Return the p-value of the difference between two systems, by paired bootstrap on BLEU."""
         key = {"test": test.key, "system": digest(system.outputs), "baseline": digest(baseline.outputs)}
-        found = self.workspace.find("p", key)
-        if found is None:
+
+        def bootstrap() -> float:
             systems = {"baseline": baseline.outputs, "system": system.outputs}
-            comparison = compare(systems, test.references, ["baseline"])
-            found = self.workspace.keep("p", key, comparison.scores["system"].p_values["baseline"])
-        return float(found)
+            return compare(systems, test.references, ["baseline"]).scores["system"].p_values["baseline"]
+
+        return float(self.workspace.get("p", key, bootstrap))
 
     def scored_outputs(self, outputs: Sequence[str], test: TestSet, settings: dict[str, Any]) -> Result:
         """Score outputs that no method of this class produced."""
