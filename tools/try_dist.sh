@@ -8,7 +8,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 unset PYTHONPATH
 
-bash "$root/docker/install.sh" "$folder/environment" "$wheels" nearmt nearmt-demo
+bash "$root/docker/install.sh" "$folder/environment" "$wheels" 'nearmt[paper]' nearmt-demo
 cd "$folder"
 "$folder/environment/bin/nearmt" --version
 "$folder/environment/bin/nearmt" demo --out demo-output
