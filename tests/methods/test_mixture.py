@@ -1,4 +1,4 @@
-"""The mixture against a small NumPy reference, on random input and on the corners that others get wrong."""
+"""The mixture against a small NumPy reference, on random input and on edge cases."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ VOCABULARY = 11
 
 
 def reference(p_nmt, distances, tokens, found, size_probabilities, sizes, temperature):
-    """p(y) = p(0)·p_NMT(y) + Σ_k p(k)·p_kNN,k(y), written as the paper writes it."""
+    """p(y) = p(0)·p_NMT(y) + Σ_k p(k)·p_kNN,k(y), as in the paper."""
     out = np.zeros_like(p_nmt)
     for row in range(len(p_nmt)):
         real = [i for i in range(len(tokens[row])) if found[row][i]]
@@ -118,7 +118,7 @@ def test_size_likelihoods_are_the_retrieved_distributions_at_the_gold_token(case
         assert k <= max_k
 
 
-def test_share_zero_leaves_the_model_untouched_to_the_bit():
+def test_zero_knn_share_leaves_the_models_numbers_bit_for_bit():
     log_probs = torch.randn(4, VOCABULARY).log_softmax(1)
     neighbors = neighbors_of(np.sort(np.random.rand(4, 3)), np.random.randint(0, 9, (4, 3)), np.ones((4, 3), bool))
     weights = Vanilla(3, 10.0, 0.0).weigh(bare(neighbors))
@@ -135,14 +135,14 @@ def test_missing_neighbor_gets_no_weight_and_repeats_the_last_found_features():
     assert distinct_counts(neighbors)[0].tolist() == [1, 2, 2, 2]
 
 
-def test_nothing_found_is_the_model_alone():
+def test_a_row_without_neighbors_is_the_model_alone():
     neighbors = neighbors_of(np.zeros((1, 2)), np.zeros((1, 2), int), np.zeros((1, 2), bool))
     weights = Vanilla(2, 10.0, 0.9).weigh(bare(neighbors))
     assert weights.nmt_share.tolist() == [1.0]
     assert weights.neighbor_weights.tolist() == [[0.0, 0.0]]
 
 
-def test_repeats_at_distance_zero_do_not_leak_weight_beyond_k():
+def test_duplicates_at_distance_zero_do_not_leak_weight_beyond_k():
     neighbors = neighbors_of(np.zeros((1, 4)), np.array([[3, 4, 4, 4]]), np.ones((1, 4), bool))
     weights = Vanilla(1, 10.0, 1.0).weigh(bare(neighbors))
     probabilities = mix(torch.full((1, VOCABULARY), -1.0), weights, neighbors.token_ids[:, :1]).exp()
@@ -165,7 +165,7 @@ def test_equally_near_neighbors_come_in_the_order_of_their_entry_ids():
 
 @examples(200)
 @given(st.data(), st.integers(1, 6), st.integers(1, 3))
-def test_the_nearest_come_first_in_whatever_order_candidates_stand(data, k, rows):
+def test_neighbors_come_nearest_first_from_candidates_in_any_order(data, k, rows):
     width = data.draw(st.integers(0, 8))
     distances = data.draw(
         st.lists(st.lists(st.integers(0, 9), min_size=width, max_size=width), min_size=rows, max_size=rows)
@@ -197,35 +197,21 @@ def test_sizes_are_powers_of_two_up_to_k(max_k, sizes):
     assert neighbor_counts(max_k) == sizes
 
 
-def test_settings_that_make_no_sense_are_refused():
+def test_invalid_settings_are_refused():
     for make in (lambda: Vanilla(0, 1, 0.5), lambda: Vanilla(1, 0, 0.5), lambda: Vanilla(1, 1, 1.5)):
         with pytest.raises(SettingError):
             make()
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 1e-6, 0.0])
-def test_votes_and_shift_together_are_the_mixture(share):
+def test_added_mass_and_shift_together_give_the_mixture(share):
     torch.manual_seed(4)
     own = torch.randn(5, VOCABULARY).softmax(dim=1)
     token_ids = torch.randint(0, VOCABULARY, (5, 4))
-    votes = (1 - share) * torch.rand(5, 4).softmax(dim=1)
+    knn_weights = (1 - share) * torch.rand(5, 4).softmax(dim=1)
     shares = torch.full((5,), share)
-    weights = MixtureWeights(shares, votes, (0, 4), torch.stack((shares, 1 - shares), dim=1))
-    expected = (share * own.double()).scatter_add_(1, token_ids, votes.double())
+    weights = MixtureWeights(shares, knn_weights, (0, 4), torch.stack((shares, 1 - shares), dim=1))
+    expected = (share * own.double()).scatter_add_(1, token_ids, knn_weights.double())
     log_probs = own.log()
     shift = add_knn_mass(log_probs, weights, token_ids)
     torch.testing.assert_close((log_probs + shift[:, None]).exp().double(), expected, atol=2e-6, rtol=2e-5)
-
-
-def test_only_the_rows_that_are_named_are_mixed():
-    torch.manual_seed(3)
-    log_probs = torch.randn(7, VOCABULARY).log_softmax(dim=1)
-    rows = torch.tensor([5, 0, 2])
-    token_ids = torch.randint(0, VOCABULARY, (3, 6))
-    shares = torch.rand(3, 7).softmax(dim=1)
-    weights = MixtureWeights(shares[:, 0], shares[:, 1:], (0, 6), torch.stack((shares[:, 0], 1 - shares[:, 0]), dim=1))
-    alone = mix(log_probs[rows].clone(), weights, token_ids)
-    mixed = mix(log_probs.clone(), weights, token_ids, rows)
-    torch.testing.assert_close(mixed[rows], alone)
-    others = torch.tensor([1, 3, 4, 6])
-    assert torch.equal(mixed[others], log_probs[others])

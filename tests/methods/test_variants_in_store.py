@@ -1,4 +1,4 @@
-"""The variants by name, on the toy client's store: trained, stored, checked, and asked for like any other method."""
+"""The variants of Meta-k on the toy client's store: trained, saved, verified and chosen by name."""
 
 import shutil
 from dataclasses import replace
@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-import nearmt.retrieval.neighbors
-import nearmt.training.adapt
+import nearmt.datastore.snapshot
+import nearmt.methods.retrieved
 from conftest import QUICK
 from nearmt.datastore import Manifest
 from nearmt.datastore.snapshot import entries_of
@@ -29,7 +29,7 @@ ALL = replace(QUICK, methods=("adaptive", *VARIANTS))
 
 @pytest.fixture(scope="module")
 def trained(client, toy_model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("relatives") / "client.store"
+    folder = tmp_path_factory.mktemp("variants") / "client.store"
     shutil.copytree(client.store, folder)
     Store(folder).train(client.dev, model=toy_model, settings=ALL)
     return folder
@@ -47,7 +47,7 @@ def test_the_store_knows_its_networks_and_their_losses(trained):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_it_brings_the_clients_terms_and_says_why(trained, toy_model, client, name):
+def test_a_variant_uses_the_clients_terms_and_gives_evidence(trained, toy_model, client, name):
     translator = Translator(trained, model=toy_model, method=name)
     plain = Translator(trained, model=toy_model, method="base")
     sources, references = zip(*client.test_pairs[:40], strict=True)
@@ -72,7 +72,7 @@ def test_evidence_agrees_with_what_decoding_saw(trained, toy_model, client, name
     assert hypotheses[0].score == pytest.approx(product / len(evidence) ** 0.6, abs=1e-3)
 
 
-def test_without_a_name_it_is_the_network_that_made_held_out_sentences_likeliest(trained, toy_model, client, tmp_path):
+def test_the_default_method_is_the_network_with_the_lowest_held_out_loss(trained, toy_model, client, tmp_path):
     described = Store(trained).info()["adaptation"]
     losses = {name: described["held_out"][f"{name}_loss"] for name in described["networks"]}
     assert described["method"] == min(losses, key=losses.get)
@@ -86,7 +86,7 @@ def test_without_a_name_it_is_the_network_that_made_held_out_sentences_likeliest
     assert paper["method"] == "adaptive"
 
 
-def test_all_methods_stand_in_one_table(trained, toy_model, client):
+def test_an_evaluation_compares_all_methods(trained, toy_model, client):
     translator = Translator(trained, model=toy_model, method="base")
     pairs = [nearmt.SentencePair(*pair) for pair in client.test_pairs[:10]]
     result = evaluate(translator, pairs, METHODS)
@@ -95,7 +95,7 @@ def test_all_methods_stand_in_one_table(trained, toy_model, client):
     assert result.settings["kernel"]["width"] == toy_model.width
 
 
-def test_a_method_that_was_not_trained_is_named_with_the_command(client, toy_model, trained, tmp_path):
+def test_an_untrained_method_is_refused_with_the_command_that_trains_it(client, toy_model, trained, tmp_path):
     with pytest.raises(SettingError, match=r"no trained kernel network: .* with `methods` adaptive,kernel"):
         Translator(client.store, model=toy_model, method="kernel")
     with pytest.raises(SettingError, match=r"no trained robust network: run nearmt train \S+$"):
@@ -106,7 +106,7 @@ def test_a_method_that_was_not_trained_is_named_with_the_command(client, toy_mod
         replace(QUICK, methods=("adaptive", "vanilla"))
 
 
-def test_a_relative_belongs_to_the_distances_it_saw(trained, toy_model, tmp_path):
+def test_a_variant_is_refused_if_retrieval_changed_since_its_training(trained, toy_model, tmp_path):
     shutil.copytree(trained, tmp_path / "copy.store")
     manifest = Manifest.load(tmp_path / "copy.store")
     learned = manifest.adaptation
@@ -116,14 +116,14 @@ def test_a_relative_belongs_to_the_distances_it_saw(trained, toy_model, tmp_path
         Translator(tmp_path / "copy.store", model=toy_model, method="robust")
 
 
-def test_damage_is_found_and_old_networks_go_with_the_second_training(trained, toy_model, client, tmp_path):
+def test_damage_is_found_and_the_second_training_deletes_old_networks(trained, toy_model, client, tmp_path):
     folder = tmp_path / "copy.store"
     shutil.copytree(trained, folder)
     before = Store(folder).snapshot()
     old = folder / before.manifest.adaptation.networks["robust"]
     Store(folder).train(client.dev, model=toy_model, settings=QUICK)
     assert make_method(MethodRequest("robust"), before, Retriever(before), "torch") is not None, (
-        "a reader still finds it"
+        "an open reader can still load it"
     )
     Store(folder).train(client.dev, model=toy_model, settings=replace(QUICK, methods=("robust",)))
     assert not old.exists()
@@ -134,8 +134,7 @@ def test_damage_is_found_and_old_networks_go_with_the_second_training(trained, t
     assert Store(folder).verify().problems == (f"{path.name} was changed",)
 
 
-def test_nobody_pays_for_what_he_does_not_look_at(trained, toy_model, client, monkeypatch):
-    """Keys, stored probabilities and the model's highest ones are fetched for those methods that look at them."""
+def test_columns_are_only_fetched_by_the_methods_that_use_them(trained, toy_model, client, monkeypatch):
     seen = []
     fetch, top = entries_of, top_probabilities
 
@@ -156,7 +155,7 @@ def test_nobody_pays_for_what_he_does_not_look_at(trained, toy_model, client, mo
         assert set(seen) == parts, name
 
 
-def test_training_and_decoding_see_the_same(trained, toy_model, client):
+def test_training_and_decoding_pass_the_same_values_to_a_method(trained, toy_model, client):
     snapshot = Store(trained).snapshot()
     retriever = Retriever(snapshot)
     pairs = [nearmt.SentencePair(*pair) for pair in client.test_pairs[:5]]

@@ -48,8 +48,8 @@ class Decoder:
     @property
     def running_distance_scale(self) -> float:
         """What distances are multiplied by before the method's guard looks at them."""
-        guard: Damping | None = getattr(self.method, "guard", None)
-        return guard.scale if guard is not None else 1.0
+        damping: Damping | None = getattr(self.method, "damping", None)
+        return damping.scale if damping is not None else 1.0
 
     def max_new_tokens(self, source: Sequence[int]) -> int:
         """How long a translation of this source may become, EOS and forced tokens included."""
