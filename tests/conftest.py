@@ -15,8 +15,8 @@ from filelock import FileLock
 
 from nearmt.models import Seq2Seq
 from nearmt.store import Store, build
-from nearmt.training.adapt import AdaptationSettings
 from nearmt.training.schedule import TrainingSettings
+from nearmt.training.train_store import AdaptationSettings
 from properties import use_profiles
 from skipped import pytest_collection_modifyitems as note_parts
 from skipped import pytest_configure, pytest_sessionfinish, pytest_terminal_summary

@@ -235,20 +235,20 @@ def test_the_cache_holds_no_neighbor_that_was_to_be_left_out(translator, toy_mod
 
 def test_the_best_bleu_wins_and_then_the_likelier(translator, toy_model, client):
     """Planted candidates: one that helps, one that harms."""
-    from nearmt.training.adapt import Adapter, Trial, best_trial
+    from nearmt.training.train_store import StoreTrainer, Trial, best_trial
 
     good, bad = Vanilla(4, 0.1, 0.9), Vanilla(4, 0.1, 0.0)
     pairs = [SentencePair(*pair) for pair in client.test_pairs[:30]]
     dev = dev_from_pairs(toy_model, translator.snapshot, pairs, "test")
-    adapter = Adapter(toy_model, translator.retriever, QUICK)
-    trials = adapter.run_trials(dev, list(range(30)), [(bad, 0.1), (good, 9.9)])
+    trainer = StoreTrainer(toy_model, translator.retriever, QUICK)
+    trials = trainer.run_trials(dev.held_out(range(30)), [(bad, 0.1), (good, 9.9)])
     assert trials[1].bleu > trials[0].bleu
     assert best_trial(trials).method == good
     assert best_trial([Trial(bad, 2.0, 50.0), Trial(good, 1.0, 50.0)]).method == good
 
 
 def test_settings_that_score_alike_are_told_apart_by_likelihood():
-    from nearmt.training.adapt import Trial, likeliest_good_trial
+    from nearmt.training.train_store import Trial, likeliest_good_trial
 
     references = [f"the cat sat on the mat {i}" for i in range(10)]
     one_wrong = ("a cat sat on the mat 0", *references[1:])
@@ -276,13 +276,13 @@ def test_tuning_chooses_what_is_likely_and_records_what_it_tried(store_copy, toy
 
 def test_a_store_that_was_built_anew_meanwhile_is_not_given_the_network(store_copy, toy_model, client):
     from nearmt.methods.metak import MetaK
-    from nearmt.training.adapt import commit_adaptation
+    from nearmt.training.commit import commit_training
 
     snapshot = Store(store_copy).snapshot()
     manifest = snapshot.manifest
     manifest.changed(created_at="2001-01-01T00:00:00Z").save(store_copy)
-    with pytest.raises(StoreError, match="while it was being trained"):
-        commit_adaptation(snapshot, {"adaptive": MetaK(4, 1.0)}, manifest.adaptation)
+    with pytest.raises(StoreError, match="rebuilt during the training"):
+        commit_training(snapshot, {"adaptive": MetaK(4, 1.0)}, manifest.adaptation)
 
 
 def test_a_reader_still_finds_the_network_of_its_manifest_after_a_training(store_copy, toy_model, client):

@@ -19,8 +19,8 @@ from nearmt.errors import NearMTError
 from nearmt.models import Seq2Seq
 from nearmt.retrieval.search import Retriever
 from nearmt.store import Store
-from nearmt.training.adapt import AdaptationSettings
 from nearmt.training.schedule import TrainingSettings
+from nearmt.training.train_store import AdaptationSettings
 from nearmt.translator import Translator
 from torture_memory import Change, Memory
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from nearmt.evaluation.evaluate import Evaluation, evaluate
     from nearmt.models import Seq2Seq
     from nearmt.store import Store, build
-    from nearmt.training.adapt import AdaptationSettings
+    from nearmt.training.train_store import AdaptationSettings
     from nearmt.translator import Translation, Translator
 
 __version__ = "0.1.0"
@@ -52,7 +52,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 _MODULES = {
-    "AdaptationSettings": "training.adapt",
+    "AdaptationSettings": "training.train_store",
     "BeamSettings": "decoding.beam",
     "BuildSettings": "building.builder",
     "DecodingSettings": "decoding.decoder",

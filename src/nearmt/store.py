@@ -35,8 +35,9 @@ from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.indexing import IndexSettings
 from nearmt.retrieval.search import Retriever
-from nearmt.training.adapt import AdaptationSettings, Adapter, commit_adaptation
+from nearmt.training.commit import commit_training
 from nearmt.training.devset import LoadedPairs, Pairs, dev_from_memory, dev_from_pairs, load_pairs
+from nearmt.training.train_store import AdaptationSettings, StoreTrainer
 
 
 class Store:
@@ -188,10 +189,10 @@ def _train(
         dev_set = dev_from_memory(model, snapshot, settings.seed)
     else:
         dev_set = dev_from_pairs(model, snapshot, dev.pairs, dev.origin)
-    networks, record = Adapter(model, Retriever(snapshot), settings, progress).adapt(dev_set)
+    networks, record = StoreTrainer(model, Retriever(snapshot), settings, progress).train(dev_set)
     if dev is not None:
         record = replace(record, trained_on=replace(record.trained_on, dropped=dev.dropped))
-    return commit_adaptation(snapshot, networks, record)
+    return commit_training(snapshot, networks, record)
 
 
 def build(
@@ -227,7 +228,7 @@ def build(
     # Read before the long work, so that a fault in it is known at once.
     pairs = load_pairs(dev, Languages(model.source_lang, model.target_lang)) if dev is not None else None
     if pairs is not None and len(pairs.pairs) < 2:
-        raise SettingError(f"{pairs.origin}: at least two sentences are needed to train on, and better a few hundred")
+        raise SettingError(f"{pairs.origin}: training needs at least two sentences, and preferably a few hundred")
     with build_lock(out):
         take_up(out)
         partial = partial_folder(out)

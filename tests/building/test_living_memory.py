@@ -373,15 +373,15 @@ def test_an_emptied_store_can_be_compacted_and_filled_again(store_copy, toy_mode
 
 def test_training_goes_on_while_pairs_are_added(store_copy, toy_model, client, monkeypatch):
     store = Store(store_copy, model=toy_model)
-    from nearmt.training.adapt import Adapter
+    from nearmt.training.train_store import StoreTrainer
 
-    adapt = Adapter.adapt
+    train = StoreTrainer.train
 
     def adding(self, dev):
         Store(store_copy, model=toy_model).add([NEW])
-        return adapt(self, dev)
+        return train(self, dev)
 
-    monkeypatch.setattr(Adapter, "adapt", adding)
+    monkeypatch.setattr(StoreTrainer, "train", adding)
     store.train(client.dev, settings=QUICK)
     assert (NEW.source, NEW.target) in sources_of(Translator(store_copy, model=toy_model), NEW.source)
 

@@ -21,7 +21,7 @@ from nearmt.cli.soundness import _say_lost
 from nearmt.datastore import Keeper, Lost, Snapshot, verify
 from nearmt.errors import ModelError, StoreError, StoreMismatchError
 from nearmt.store import Store, build
-from nearmt.training.adapt import AdaptationSettings
+from nearmt.training.train_store import AdaptationSettings
 from nearmt.translator import Translator
 from torture_store import ADAPTATION, BUILD, content_of, settle, write_memory
 

@@ -311,7 +311,7 @@ def test_the_toy_demo_runs(tmp_path, monkeypatch, capsys, client):
     monkeypatch.setattr(toy, "train_model", lambda folder: shutil.copytree(client.model, folder))
     monkeypatch.setattr(sys, "argv", ["toy.py", str(tmp_path / "demo")])
     monkeypatch.setattr(toy, "QUICK_OPTIONS", ["--max-k", "4"])
-    monkeypatch.setattr("nearmt.training.adapt.AdaptationSettings", lambda max_k: replace(QUICK, max_k=max_k))
+    monkeypatch.setattr("nearmt.training.train_store.AdaptationSettings", lambda max_k: replace(QUICK, max_k=max_k))
     toy.main()
     out = capsys.readouterr().out
     assert "adaptive" in out

@@ -21,8 +21,8 @@ from nearmt.building.builder import BuildSettings
 from nearmt.corpus import SentencePair
 from nearmt.models import Seq2Seq
 from nearmt.store import Store, build
-from nearmt.training.adapt import AdaptationSettings
 from nearmt.training.schedule import TrainingSettings
+from nearmt.training.train_store import AdaptationSettings
 from nearmt.translator import Translation, Translator
 
 NAME = "nearmt-golden"  # of the model, wherever it stands

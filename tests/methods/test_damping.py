@@ -1,4 +1,4 @@
-"""Out-of-domain damping: the model alone translates sentences far from the memory; in-domain sentences keep the gain."""
+"""Out-of-domain damping: the model alone translates sentences far from the memory; others keep their gain."""
 
 from dataclasses import replace
 
@@ -9,16 +9,17 @@ import torch
 from conftest import QUICK
 from nearmt.decoding.decoder import Decoder
 from nearmt.decoding.evidence import explain_tokens
-from nearmt.methods.damping import STAGES, Damping, RunningDistances, stages
+from nearmt.methods.damping import STAGES, Damping, DistanceTracker, stages
 from nearmt.methods.metak import MetaK
 from nearmt.methods.mixture import Vanilla
-from nearmt.methods.retrieved import Retrieved, RunningDistance, running_distances_of
-from nearmt.methods.variants import load_variant
+from nearmt.methods.network_file import load_network, network_bytes
+from nearmt.methods.retrieved import Retrieved, RunningDistance, running_distance
 from nearmt.retrieval.neighbors import Neighbors
 from nearmt.store import Store
 from nearmt.training.cache import NeighborCache
 from nearmt.training.devset import collect_cache, dev_from_pairs, load_pairs
 from nearmt.training.fit_damping import MAX_LOST_GAIN, fit_damping
+from nearmt.training.likelihood import base_loss
 from nearmt.training.schedule import TrainingSettings
 from nearmt.training.train_metak import train_metak
 from nearmt.translator import Translator
@@ -74,14 +75,14 @@ def test_out_of_domain_text_is_left_to_the_model_and_in_domain_text_keeps_its_ga
     network = trained.network
     far = moved(held, 1000.0, wrong=True)
     network.damping = None
-    harm = loss(network, far) - far.base_loss
+    harm = loss(network, far) - base_loss(far)
     assert harm > 0.3, "without damping the memory does harm"
     fitted = fit_damping(train, held, network, NoColumns())
     network.damping = fitted.damping
     assert fitted.damping.strength >= 1
     assert network.weigh(far.retrieved(NoColumns())).nmt_share.mean() > 0.95
-    assert loss(network, far) - far.base_loss < harm / 5
-    gain = held.base_loss - trained.loss
+    assert loss(network, far) - base_loss(far) < harm / 5
+    gain = base_loss(held) - trained.loss
     assert fitted.loss == pytest.approx(loss(network, held), abs=1e-5)
     assert fitted.loss <= trained.loss + MAX_LOST_GAIN * gain + 1e-6
     network.damping = None
@@ -98,7 +99,7 @@ def test_a_uniform_dev_set_does_not_make_every_other_sentence_out_of_domain(lear
     uniform = replace(cache, neighbors=replace(cache.neighbors, squared_distances=torch.full((len(cache), 8), 99.0)))
     damping = fit_damping(uniform, uniform, Vanilla(4, 10.0, 0.5), NoColumns()).damping
     assert damping.far == pytest.approx([middle + 0.5 for middle in damping.middle])
-    assert damping.caution(RunningDistance(torch.tensor([np.log(120.0)]), torch.tensor([3]))).item() == 0
+    assert damping.added_log_odds(RunningDistance(torch.tensor([np.log(120.0)]), torch.tensor([3]))).item() == 0
 
 
 def test_a_distance_can_be_far_for_a_first_token_and_typical_of_a_tenth(learned):
@@ -107,7 +108,7 @@ def test_a_distance_can_be_far_for_a_first_token_and_typical_of_a_tenth(learned)
     near_at_first = replace(cache, neighbors=replace(cache.neighbors, squared_distances=distances))
     damping = fit_damping(near_at_first, near_at_first, Vanilla(4, 10.0, 0.5), NoColumns()).damping
     assert damping.middle[0] < damping.middle[1] < damping.middle[5]
-    caution = damping.caution(RunningDistance(torch.tensor([damping.middle[5]] * 2), torch.tensor([1, 8])))
+    caution = damping.added_log_odds(RunningDistance(torch.tensor([damping.middle[5]] * 2), torch.tensor([1, 8])))
     assert caution[0] > 1
     assert caution[1] == 0
 
@@ -158,17 +159,17 @@ def test_running_distance_is_the_mean_so_far_and_skips_tokens_without_neighbors(
         (torch.tensor([0, 0, 4, 4]), [1, 1, 3, 4], [1, 1, 1, 2]),
         (torch.tensor([1, 2, 3, 4]), [1, 0, 3, 5], [1, 0, 1, 1]),
     ):
-        running = running_distances_of(near, 1.0, sentence_ids)
+        running = running_distance(near, 1.0, sentence_ids)
         assert running.mean.tolist() == pytest.approx(means)
         assert running.length.tolist() == lengths
 
 
 def test_running_distances_follow_the_beams():
-    running = RunningDistances(1.0)
-    running.follow(torch.tensor([0, 1]))
-    assert running.note(some_neighbors([np.e - 1, np.e**3 - 1], [True, True])).mean.tolist() == [1, 3]
-    running.follow(torch.tensor([1, 1]))  # both rows continue the second
-    after = running.note(some_neighbors([np.e**5 - 1, np.e - 1], [True, False]))
+    tracker = DistanceTracker(1.0)
+    tracker.reorder(torch.tensor([0, 1]))
+    assert tracker.add(some_neighbors([np.e - 1, np.e**3 - 1], [True, True])).mean.tolist() == [1, 3]
+    tracker.reorder(torch.tensor([1, 1]))  # both rows continue the second
+    after = tracker.add(some_neighbors([np.e**5 - 1, np.e - 1], [True, False]))
     assert after.mean.tolist() == pytest.approx([4, 3])
     assert after.length.tolist() == [2, 1]
 
@@ -226,7 +227,7 @@ def test_a_saved_network_keeps_its_damping(tmp_path, damping):
     for number, network in enumerate((MetaK(4, 1.0), Robust(4))):
         network.damping = damping
         path = tmp_path / f"{number}.safetensors"
-        path.write_bytes(network.to_bytes())
-        again = MetaK.load(path) if number == 0 else load_variant(path)
+        path.write_bytes(network_bytes(network))
+        again = load_network(path)
         assert again.damping == damping
         assert again.settings == network.settings

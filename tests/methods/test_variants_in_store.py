@@ -15,13 +15,12 @@ from nearmt.decoding.evidence import explain_tokens
 from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.evaluation.evaluate import evaluate
 from nearmt.evaluation.scores import bleu
-from nearmt.methods.registry import METHODS, MethodRequest, make_method
+from nearmt.methods.registry import METHODS, VARIANTS, MethodRequest, make_method
 from nearmt.methods.retrieved import Retrieved, top_probabilities
-from nearmt.methods.variants import VARIANTS
 from nearmt.retrieval.search import Retriever
 from nearmt.store import Store
-from nearmt.training.adapt import AdaptationSettings
 from nearmt.training.devset import collect_cache, dev_from_pairs
+from nearmt.training.train_store import AdaptationSettings
 from nearmt.translator import Translator
 
 ALL = replace(QUICK, methods=("adaptive", *VARIANTS))

@@ -102,7 +102,7 @@ def build(
     from nearmt.models import Seq2Seq
     from nearmt.store import build as build_store
     from nearmt.store import check_place
-    from nearmt.training.adapt import AdaptationSettings
+    from nearmt.training.train_store import AdaptationSettings
 
     set_threads(threads)
     settings = BuildSettings(
@@ -169,8 +169,8 @@ def train(
 ) -> None:
     """Train Meta-k and its variants, and tune the baselines of a store."""
     from nearmt.store import Store
-    from nearmt.training.adapt import AdaptationSettings
     from nearmt.training.schedule import TrainingSettings
+    from nearmt.training.train_store import AdaptationSettings
 
     set_threads(threads)
     opened = Store(store)

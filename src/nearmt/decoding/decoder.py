@@ -1,4 +1,4 @@
-"""Beam search over the model mixed with its memory: tokenised sources in, hypotheses out."""
+"""Beam search over the mixture of model and neighbours: tokenised sources in, hypotheses out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,8 +8,9 @@ import torch
 
 from nearmt.decoding.beam import BeamSettings, Hypothesis, Shifted, beam_search
 from nearmt.errors import SettingError
-from nearmt.methods.damping import Damping, RunningDistances
+from nearmt.methods.damping import DistanceTracker
 from nearmt.methods.mixture import Method, add_knn_mass
+from nearmt.methods.network import Network
 from nearmt.methods.retrieved import Retrieved, RunningDistance
 from nearmt.models import Seq2Seq
 from nearmt.retrieval.merged import AnyRetriever
@@ -18,7 +19,7 @@ from nearmt.retrieval.neighbors import Neighbors
 
 @dataclass(frozen=True)
 class DecodingSettings:
-    """Beam 4, length penalty 0.6, at most 1.2 tokens per source token and 10 more: the paper's settings."""
+    """The defaults are the paper's: beam 4, length penalty 0.6, at most 1.2 · source length + 10 tokens."""
 
     beam: BeamSettings = field(default_factory=BeamSettings)
     batch_size: int = 32
@@ -27,11 +28,11 @@ class DecodingSettings:
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
-            raise SettingError(f"the batch size must be at least 1, not {self.batch_size}")
+            raise SettingError(f"`batch_size` must be at least 1, not {self.batch_size}")
 
 
 class Decoder:
-    """Translates token ids. With no method it is the plain model."""
+    """Translates token ids. Without a method it decodes with the model alone."""
 
     def __init__(
         self,
@@ -41,18 +42,12 @@ class Decoder:
         settings: DecodingSettings | None = None,
     ) -> None:
         if (method is None) != (retriever is None):
-            raise SettingError("a method needs a retriever, and a retriever a method")
+            raise SettingError("give a method and a retriever, or neither")
         self.model, self.retriever, self.method = model, retriever, method
         self.settings = settings or DecodingSettings()
 
-    @property
-    def running_distance_scale(self) -> float:
-        """What distances are multiplied by before the method's guard looks at them."""
-        damping: Damping | None = getattr(self.method, "damping", None)
-        return damping.scale if damping is not None else 1.0
-
     def max_new_tokens(self, source: Sequence[int]) -> int:
-        """How long a translation of this source may become, EOS and forced tokens included."""
+        """The maximum length of a translation of this source, EOS and forced tokens included."""
         wanted = int(self.settings.length_factor * len(source) + self.settings.length_extra)
         return max(1, min(wanted, self.model.max_target_tokens - 1))
 
@@ -62,12 +57,12 @@ class Decoder:
         excluded: Sequence[np.ndarray | None] | None = None,
         on_done: Callable[[int], None] = lambda sentences: None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses of each source, best first; order kept, batches of like length inside.
+        """The best hypotheses of each source, best first, in the order of the sources.
 
-        `excluded` names, for each source, stored sentences that must not be retrieved for it.
+        `excluded` lists, for each source, stored sentences that must not be retrieved for it.
         """
         results: list[list[Hypothesis]] = [[] for _ in sources]
-        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))  # batches of similar length
         for start in range(0, len(order), self.settings.batch_size):
             rows = order[start : start + self.settings.batch_size]
             without = [excluded[i] for i in rows] if excluded is not None else None
@@ -83,7 +78,8 @@ class Decoder:
         excluded: Sequence[np.ndarray | None] | None,
     ) -> list[list[Hypothesis]]:
         session, rules = self.model.start_decoding(sources), self.model.rules
-        running = RunningDistances(self.running_distance_scale)
+        damping = self.method.damping if isinstance(self.method, Network) else None
+        tracker = DistanceTracker(damping.scale if damping is not None else 1.0)
 
         def step(
             token_ids: torch.Tensor,
@@ -93,13 +89,13 @@ class Decoder:
             sentences: torch.Tensor,
         ) -> Shifted:
             output = session.step(token_ids, parents)
-            # Written over the logits: with a large vocabulary, fresh memory costs more than the sums themselves.
+            # In place: with a large vocabulary, allocating memory costs more than the computation.
             log_probs, shift = torch.log_softmax(output.logits, dim=1, out=output.logits), None
-            running.follow(parents.cpu())
+            tracker.reorder(parents.cpu())
             if self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
                 without = [excluded[i] for i in sentences.tolist()] if excluded is not None else None
                 neighbors = self.search(output.states, without)
-                log_probs, shift = self.mixed(log_probs, output.states, neighbors, running.note(neighbors))
+                log_probs, shift = self.mixed(log_probs, output.states, neighbors, tracker.add(neighbors))
             if shift is not None and rules.looks_at_values(is_last):
                 log_probs, shift = log_probs.add_(shift.unsqueeze(1)), None
             return Shifted(rules.apply(prefixes, log_probs, is_last), shift)
@@ -114,7 +110,7 @@ class Decoder:
         )
 
     def search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
-        """The neighbours of each row; `excluded` names stored sentences that must not be retrieved for it."""
+        """The neighbours of each row; `excluded` lists stored sentences that must not be retrieved for it."""
         assert self.method is not None
         assert self.retriever is not None
         return self.retriever.search(states, self.method.max_k, excluded)
@@ -127,7 +123,7 @@ class Decoder:
         assert self.retriever is not None
         weights = self.method.weigh(Retrieved.at(states, log_probs, neighbors, self.retriever, running))
         token_ids = neighbors.token_ids[:, : weights.neighbor_weights.shape[1]]
-        # Search and weighting run on the CPU, wherever the model is.
+        # Search and weighting run on the CPU, whatever the model runs on.
         device = log_probs.device
         return Shifted(log_probs, add_knn_mass(log_probs, weights.to(device), token_ids.to(device)))
 

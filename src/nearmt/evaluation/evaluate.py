@@ -1,4 +1,4 @@
-"""Methods compared on one test set, in one table with everything that makes it readable."""
+"""Comparing methods on one test set."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,6 +9,7 @@ from nearmt.datastore import FLAT, TextLookup
 from nearmt.decoding.decoder import Decoder
 from nearmt.decoding.evidence import share_not_first_choice
 from nearmt.errors import SettingError
+from nearmt.evaluation.held_out import HeldOutSet, translate_held_out
 from nearmt.evaluation.scores import Comparison, Leakage, compare, leakage
 from nearmt.methods.registry import (
     METHODS,
@@ -25,13 +26,13 @@ BASELINES = ("base", "vanilla")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of every method, what was compared with what, and how far the test set can be trusted."""
+    """The scores of every method with their settings, and how much of the test set is in the store."""
 
     comparison: Comparison
-    changed_shares: dict[str, float]  # output tokens that are not the model's own first choice
+    changed_shares: dict[str, float]  # share of output tokens that are not the model's first choice
     settings: dict[str, dict[str, Any]]
     leakage: Leakage
-    num_skipped: int  # pairs longer than the model takes
+    num_skipped: int  # pairs too long for the model
     outputs: dict[str, list[str]]
     signature: dict[str, Any]
 
@@ -47,7 +48,7 @@ def evaluate(
     methods: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> Evaluation:
-    """Translate the test set with every method and compare; without `methods`, the baselines and what was trained."""
+    """Translate the test set with every method and compare; by default, the baselines and all trained methods."""
     if methods is None:
         networks = translator.snapshot.manifest.networks
         methods = (*BASELINES, "uniform", *(name for name in TRAINED if name in networks))
@@ -59,39 +60,36 @@ def evaluate(
         raise SettingError(f"{snapshot.folder} is not trained: run nearmt train {snapshot.folder}")
     retriever = translator.readers[0].retriever
     made = {name: make_method(MethodRequest(name), snapshot, retriever, model.engine) for name in methods}
-    sources = model.tokenize_sources([pair.source for pair in pairs])
-    kept = [i for i in range(len(pairs)) if len(sources[i]) <= model.max_source_tokens]
-    if not kept:
-        raise SettingError("the test set has no pair that the model can translate")
-    references, sources = [pairs[i].target for i in kept], [sources[i] for i in kept]
+    test = HeldOutSet.from_pairs(model, pairs)
     outputs: dict[str, list[str]] = {}
     changed: dict[str, float] = {}
     settings: dict[str, dict[str, Any]] = {}
-    total = len(sources) * len(methods)
+    total = len(test) * len(methods)
     for number, (name, method) in enumerate(made.items()):
         decoder = Decoder(model, translator.retriever if method else None, method, translator.decoding)
-        before = number * len(sources)
-        hypotheses = decoder.decode(
-            sources,
-            on_done=lambda done, at=before: progress("translating", at + done, total),  # type: ignore[misc]
+        before = number * len(test)
+        scored = translate_held_out(
+            decoder,
+            test,
+            lambda done, before=before: progress("translating", before + done, total),  # type: ignore[misc]
         )
-        outputs[name] = decoder.texts(hypotheses)
-        changed[name] = share_not_first_choice(decoder, sources, [found[0].token_ids for found in hypotheses])
+        outputs[name] = scored.texts
+        changed[name] = share_not_first_choice(decoder, test.sources, [best.token_ids for best in scored.hypotheses])
         settings[name] = describe_method(method)
     progress("comparing", 0, None)
     return Evaluation(
-        comparison=compare(outputs, references, [name for name in BASELINES if name in methods]),
+        comparison=compare(outputs, test.references, [name for name in BASELINES if name in methods]),
         changed_shares=changed,
         settings=settings,
-        leakage=leakage([pairs[i] for i in kept], TextLookup(snapshot)),
-        num_skipped=len(pairs) - len(kept),
+        leakage=leakage(test.pairs, TextLookup(snapshot)),
+        num_skipped=len(pairs) - len(test),
         outputs=outputs,
         signature=signature(translator),
     )
 
 
 def signature(translator: Translator) -> dict[str, Any]:
-    """What a number was measured on."""
+    """Everything that the scores depend on besides the methods."""
     manifest, beam = translator.snapshot.manifest, translator.decoding.beam
     index = manifest.index
     return {

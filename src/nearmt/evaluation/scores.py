@@ -1,4 +1,4 @@
-"""Scores with their signatures: BLEU and chrF by sacreBLEU, paired bootstrap, and what leaks from test to store."""
+"""Scores with their signatures: BLEU and chrF by sacreBLEU, paired bootstrap, and test-set leakage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _NOISE_SAMPLES = 300
 
 @dataclass(frozen=True)
 class Score:
-    """A system's corpus scores, and how likely its difference from each baseline is chance."""
+    """A system's corpus scores, and the p-value of its difference from each baseline."""
 
     bleu: float
     chrf: float
@@ -37,30 +37,30 @@ class Comparison:
 def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
     """Corpus BLEU, case-sensitive, against raw references."""
     if not outputs:
-        raise SettingError("there is nothing to score")
+        raise SettingError("there are no outputs to score")
     score: float = BLEU(force=True).corpus_score(list(outputs), [list(references)]).score
     return score
 
 
-def as_good_as_the_best(systems: Sequence[Sequence[str]], references: Sequence[str]) -> list[bool]:
-    """Which systems' BLEU is within one standard error of the best one's.
+def close_to_best(systems: Sequence[Sequence[str]], references: Sequence[str]) -> list[bool]:
+    """For each system, True if its BLEU is within one standard error of the best.
 
-    The error is that of the difference, by paired bootstrap: with few sentences, the highest score is mostly luck.
+    The standard error is that of the difference, by paired bootstrap. With few sentences the best score is mostly luck.
     """
     metric = BLEU(force=True)
     counts = np.array([[_counts(metric, *pair) for pair in zip(o, references, strict=True)] for o in systems])
     drawn = np.random.default_rng(1).multinomial(
         len(references), [1 / len(references)] * len(references), _NOISE_SAMPLES
     )
-    own = [_bleu_of(part.sum(axis=0)) for part in counts]
+    scores = [_bleu_of(part.sum(axis=0)) for part in counts]
     resampled = np.array([[_bleu_of(row) for row in drawn @ part] for part in counts])  # (systems, samples)
-    best = int(np.argmax(own))
+    best = int(np.argmax(scores))
     errors = (resampled[best] - resampled).std(axis=1)
-    return [own[best] - score <= error for score, error in zip(own, errors, strict=True)]
+    return [scores[best] - score <= error for score, error in zip(scores, errors, strict=True)]
 
 
 def _counts(metric: BLEU, output: str, reference: str) -> list[int]:
-    """What BLEU adds up over sentences: lengths, matches, n-grams."""
+    """The statistics of a sentence that BLEU sums over the corpus: lengths, matches, n-grams."""
     score = metric.corpus_score([output], [[reference]])
     return [score.sys_len, score.ref_len, *score.counts, *score.totals]
 
@@ -73,7 +73,7 @@ def _bleu_of(counts: np.ndarray) -> float:
 
 
 def sentence_chrf(output: str, reference: str) -> float:
-    """chrF of one sentence: for picking examples, not for reporting."""
+    """chrF of one sentence, for choosing examples, not for reporting."""
     score: float = CHRF().sentence_score(output, [reference]).score
     return score
 
@@ -81,7 +81,7 @@ def sentence_chrf(output: str, reference: str) -> float:
 def compare(
     systems: Mapping[str, Sequence[str]], references: Sequence[str], baselines: Sequence[str] = ()
 ) -> Comparison:
-    """Score every system; test each against each baseline that is there."""
+    """Score every system, and test it against each of the baselines that is among the systems."""
     bleu_metric, chrf_metric = BLEU(force=True), CHRF()
     scored = {
         name: (
@@ -98,7 +98,7 @@ def compare(
         named = [(name, list(systems[name])) for name in ordered]
         test = PairedTest(named, {"BLEU": BLEU(references=[list(references)], force=True)}, None, "bs", _SAMPLES)
         for name, result in zip(ordered[1:], test()[1]["BLEU"][1:], strict=True):
-            # Where the scores are the same there is nothing to explain by chance; the bootstrap would say 0.001.
+            # With equal scores there is no difference to test; the bootstrap would give 0.001.
             is_same = scored[name][0] == scored[baseline][0]
             p_values[name][baseline] = 1.0 if is_same else float(result.p_value)
     return Comparison(
@@ -111,14 +111,14 @@ def compare(
 
 @dataclass(frozen=True)
 class Leakage:
-    """How many test pairs the store already knows: they make retrieval look better than it is."""
+    """How many test pairs are in the store. They make retrieval look better than it is."""
 
     same_pair: int
     same_source: int
 
 
 def leakage(pairs: Sequence[SentencePair], lookup: TextLookup) -> Leakage:
-    """Count test pairs that stand in the store, whole or by their source."""
+    """Count the test pairs that are in the store, and those whose source is."""
     return Leakage(
         same_pair=sum(len(lookup.same_pair(pair)) > 0 for pair in pairs),
         same_source=sum(len(lookup.same_source(pair.source)) > 0 for pair in pairs),

@@ -1,17 +1,13 @@
-"""The Meta-k network: looks at the distances and at how much the neighbours agree, says how many to believe."""
+"""The Meta-k network: predicts how many neighbours to use from their distances and how far they agree."""
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from nearmt.errors import SettingError, StoreDamagedError
-from nearmt.methods.damping import Damping, damped
+from nearmt.errors import SettingError
+from nearmt.methods.damping import damped
 from nearmt.methods.mixture import (
     MixtureWeights,
     check_temperature,
@@ -19,6 +15,7 @@ from nearmt.methods.mixture import (
     neighbor_counts,
     weights_from_sizes,
 )
+from nearmt.methods.network import Network
 from nearmt.methods.retrieved import Retrieved
 from nearmt.retrieval.neighbors import Neighbors
 
@@ -26,13 +23,8 @@ FEATURES = ("distances", "counts")
 _GAINS = {"distances": 0.01, "counts": 0.1}
 
 
-class MetaK(nn.Module):
-    """Linear – Tanh – Linear – softmax over S = {0, 1, 2, 4, …, K}; a `Method` of the mixture.
-
-    `distance_scale` multiplies the distance features: models differ in the size of their states, and the
-    network was designed for distances around a hundred. With a guard the model has more say in sentences that are far
-    from the memory.
-    """
+class MetaK(Network):
+    """Linear – Tanh – Linear – softmax over S = {0, 1, 2, 4, …, K}, the number of neighbours to use."""
 
     name = "adaptive"
 
@@ -45,13 +37,12 @@ class MetaK(nn.Module):
         distance_scale: float = 1.0,
         features: Sequence[str] = FEATURES,
     ) -> None:
-        super().__init__()
-        self.damping: Damping | None = None
+        super().__init__(max_k, distance_scale)
         check_temperature(temperature)
         if not features or not set(features) <= set(FEATURES):
-            raise SettingError(f"the features must be some of {', '.join(FEATURES)}, not {', '.join(features)}")
-        self.max_k, self.temperature, self.hidden = max_k, temperature, hidden
-        self.distance_scale, self.features = distance_scale, tuple(f for f in FEATURES if f in features)
+            raise SettingError(f"`features` must be chosen from {', '.join(FEATURES)}, not {', '.join(features)}")
+        self.temperature, self.hidden = temperature, hidden
+        self.features = tuple(f for f in FEATURES if f in features)
         self.sizes = neighbor_counts(max_k)
         first = nn.Linear(max_k * len(self.features), hidden)
         self.layers = nn.Sequential(first, nn.Tanh(), nn.Linear(hidden, len(self.sizes)))
@@ -84,26 +75,5 @@ class MetaK(nn.Module):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"max_k": self.max_k, "temperature": self.temperature, "hidden": self.hidden,
-                "distance_scale": self.distance_scale, "features": list(self.features),
-                "guard": self.damping.as_dict() if self.damping is not None else None}  # fmt: skip
-
-    def to_bytes(self) -> bytes:
-        """A safetensors file that carries the settings in its header."""
-        tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
-        content: bytes = safetensors.torch.save(tensors, {"nearmt_metak": json.dumps(self.settings)})
-        return content
-
-    @classmethod
-    def load(cls, path: Path) -> "MetaK":
-        try:
-            with safe_open(path, "pt") as opened:
-                settings = json.loads(opened.metadata()["nearmt_metak"])
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-            guard = settings.pop("guard", None)
-            network = cls(settings.pop("max_k"), settings.pop("temperature"), **settings)
-            network.load_state_dict(tensors)
-            network.damping = Damping(**guard) if guard is not None else None
-        except (SafetensorError, KeyError, TypeError, RuntimeError, OSError, ValueError) as error:
-            raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify, or train again") from error
-        return network.eval()
+        own = {"temperature": self.temperature, "hidden": self.hidden, "features": list(self.features)}
+        return {**super().settings, **own}

@@ -1,7 +1,7 @@
-"""How retrieved tokens are mixed with the model's own distribution: pure tensor functions, one sparse update.
+"""Mixing the neighbours' tokens into the model's distribution: pure tensor functions and one sparse update.
 
-Only K numbers a row change, so nothing here is ever as large as rows × K × vocabulary: each method gives the
-model's share and one weight per neighbour, and `mix` adds those weights at the neighbours' tokens.
+Each method gives the model's share and one weight per neighbour, and `mix` adds those weights at the neighbours'
+tokens. Only K numbers per row change, so no tensor is as large as rows × K × vocabulary.
 """
 
 import math
@@ -15,9 +15,9 @@ from nearmt.errors import SettingError
 from nearmt.methods.retrieved import Retrieved
 from nearmt.retrieval.neighbors import Neighbors, distance_weights
 
-# Where the model's share is 0 its log would be -inf, and so would every token that no neighbour names.
+# With a share of 0, the log-probability of every token without a neighbour would be -inf.
 _SMALLEST_SHARE = 1e-30
-# The votes for a token are summed by comparing every two neighbours of a row.
+# The weights of equal tokens are summed by comparing all pairs of a row's neighbours.
 MAX_NEIGHBORS = 1024
 
 
@@ -27,11 +27,11 @@ class MixtureWeights:
 
     nmt_share: torch.Tensor  # (rows,)
     neighbor_weights: torch.Tensor  # (rows, K)
-    sizes: tuple[int, ...]  # the numbers of neighbours that may be believed; 0 is the model alone
+    sizes: tuple[int, ...]  # numbers of neighbours to choose from; 0 is the model alone
     size_probabilities: torch.Tensor  # (rows, |sizes|)
 
     def to(self, device: torch.device) -> "MixtureWeights":
-        """The same on another device."""
+        """The same weights on another device."""
         return MixtureWeights(
             self.nmt_share.to(device),
             self.neighbor_weights.to(device),
@@ -53,13 +53,13 @@ class Method(Protocol):
 
 
 def check_temperature(temperature: float) -> None:
-    """A temperature is a number above 0."""
+    """Refuse a temperature that is not a number above 0."""
     if not (math.isfinite(temperature) and temperature > 0):
-        raise SettingError(f"the temperature must be a number above 0, not {temperature}")
+        raise SettingError(f"`temperature` must be a number above 0, not {temperature}")
 
 
 def neighbor_counts(max_k: int) -> tuple[int, ...]:
-    """S = (0, 1, 2, 4, …, K): how many neighbours may be believed. K itself is always one of them."""
+    """S = (0, 1, 2, 4, …, K): the numbers of neighbours to choose from. K itself is always included."""
     if not 1 <= max_k <= MAX_NEIGHBORS:
         raise SettingError(f"the number of neighbours must be between 1 and {MAX_NEIGHBORS}, not {max_k}")
     powers = [1 << i for i in range(max_k.bit_length()) if 1 << i < max_k]
@@ -67,7 +67,7 @@ def neighbor_counts(max_k: int) -> tuple[int, ...]:
 
 
 def distinct_counts(neighbors: Neighbors) -> torch.Tensor:
-    """c_i = how many different tokens stand among the first i neighbours; (rows, K) float32."""
+    """c_i = number of distinct tokens among the first i neighbours; (rows, K) float32."""
     by_token = neighbors.token_ids.sort(dim=1, stable=True)  # of equal tokens the nearest comes first
     is_first = torch.ones_like(neighbors.found)
     is_first[:, 1:] = by_token.values[:, 1:] != by_token.values[:, :-1]
@@ -77,8 +77,8 @@ def distinct_counts(neighbors: Neighbors) -> torch.Tensor:
 
 @lru_cache(maxsize=64)
 def _within(sizes: tuple[int, ...], max_k: int, device: torch.device) -> torch.Tensor:
-    """(K, |sizes| - 1): 1 where a neighbour is among so many nearest ones, 0 elsewhere."""
-    with torch.inference_mode(False):  # kept, so it must serve training too
+    """(K, |sizes| - 1): 1 where a neighbour is among the k nearest, for each size k > 0; 0 elsewhere."""
+    with torch.inference_mode(False):  # cached, so it must work in training too
         counts = torch.tensor([k for k in sizes if k > 0], device=device)
         return (torch.arange(max_k, device=device).unsqueeze(1) < counts).float()
 
@@ -86,9 +86,9 @@ def _within(sizes: tuple[int, ...], max_k: int, device: torch.device) -> torch.T
 def weights_from_sizes(
     neighbors: Neighbors, size_probabilities: torch.Tensor, sizes: tuple[int, ...], temperature: float
 ) -> MixtureWeights:
-    """The mixture over how many neighbours to believe: w_i = e_i · Σ_{k≥i} p(k)/Z_k.
+    """The mixture over the number of neighbours: w_i = e_i · Σ_{k≥i} p(k)/Z_k.
 
-    `sizes` begins with 0, the model alone. A row that found nothing is the model's alone.
+    `sizes` begins with 0, the model alone. A row without neighbours is the model alone.
     """
     e = distance_weights(neighbors, temperature)
     within = _within(sizes, e.shape[1], e.device)
@@ -106,7 +106,7 @@ def weights_from_sizes(
 def size_likelihoods(
     neighbors: Neighbors, gold: torch.Tensor, sizes: tuple[int, ...], temperature: float
 ) -> torch.Tensor:
-    """p_kNN,k(gold) for every k > 0 of `sizes`; (rows, |sizes| - 1). 0 where nothing was found."""
+    """p_kNN,k(gold) for every k > 0 of `sizes`; (rows, |sizes| - 1). 0 where no neighbour was found."""
     e = distance_weights(neighbors, temperature)
     within = _within(sizes, e.shape[1], e.device)
     hits = e * (neighbors.token_ids == gold.unsqueeze(1))
@@ -115,7 +115,7 @@ def size_likelihoods(
 
 @dataclass(frozen=True)
 class Vanilla:
-    """kNN-MT as first published: k neighbours, always trusted with the same share."""
+    """kNN-MT as first published: a fixed number of neighbours and a fixed λ."""
 
     k: int
     temperature: float
@@ -126,7 +126,7 @@ class Vanilla:
         neighbor_counts(self.k)
         check_temperature(self.temperature)
         if not 0 <= self.knn_share <= 1:
-            raise SettingError(f"the retrieved share must be between 0 and 1, not {self.knn_share}")
+            raise SettingError(f"`knn_share` must be between 0 and 1, not {self.knn_share}")
 
     @property
     def max_k(self) -> int:
@@ -140,7 +140,7 @@ class Vanilla:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Every number of neighbours of S, none included, is believed alike."""
+    """Every number of neighbours in S, 0 included, has the same probability."""
 
     max_k: int
     temperature: float
@@ -157,19 +157,19 @@ class Uniform:
 
 
 def mix(log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor) -> torch.Tensor:
-    """The mixed log-probabilities; (rows, vocabulary). `log_probs` is the model's own and is overwritten."""
+    """The log-probabilities of the mixture; (rows, vocabulary). The model's `log_probs` are overwritten."""
     return log_probs.add_(add_knn_mass(log_probs, weights, token_ids).unsqueeze(1))
 
 
 def add_knn_mass(log_probs: torch.Tensor, weights: MixtureWeights, token_ids: torch.Tensor) -> torch.Tensor:
-    """Add the kNN mass to the model's log-probabilities in place; return what is left to add to every token of a row.
+    """Add the kNN mass to the model's log-probabilities in place; return the log of the model's share, (rows,).
 
-    That is the logarithm of the model's share, (rows,). A caller that only looks at a few tokens can skip the pass
-    over the whole vocabulary. In the log domain a kNN share of 0 leaves the model's numbers bit for bit.
+    The caller must still add the returned number to every token of its row. A caller that only needs a few tokens
+    can skip the pass over the whole vocabulary. A λ of 0 leaves the model's numbers bit for bit.
     """
     log_share = weights.nmt_share.clamp_min(_SMALLEST_SHARE).log()
     same = (token_ids.unsqueeze(2) == token_ids.unsqueeze(1)).to(log_probs.dtype)  # (rows, K, K)
-    # Each slot gets the whole weight of its token, so equal tokens write equal numbers and order cannot matter.
-    votes = (same @ weights.neighbor_weights.unsqueeze(2)).squeeze(2).log() - log_share.unsqueeze(1)
-    log_probs.scatter_(1, token_ids, torch.logaddexp(log_probs.gather(1, token_ids), votes))
+    # Each slot gets the total weight of its token: equal tokens write equal numbers, so their order does not matter.
+    mass = (same @ weights.neighbor_weights.unsqueeze(2)).squeeze(2).log() - log_share.unsqueeze(1)
+    log_probs.scatter_(1, token_ids, torch.logaddexp(log_probs.gather(1, token_ids), mass))
     return log_share

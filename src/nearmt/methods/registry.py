@@ -1,4 +1,4 @@
-"""Methods by name: what a store learned, made ready to weigh neighbours."""
+"""Methods by name, with the networks and settings that a store was trained with."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -7,22 +7,22 @@ from typing import Any
 
 from nearmt.datastore import FLAT, Manifest, RetrievalSignature, Snapshot, TrainingRecord, check_file
 from nearmt.errors import SettingError, StoreMismatchError
-from nearmt.methods.metak import MetaK
 from nearmt.methods.mixture import Method, Uniform, Vanilla
-from nearmt.methods.variant import VariantNetwork
-from nearmt.methods.variants import VARIANTS, load_variant
+from nearmt.methods.network import Network
+from nearmt.methods.network_file import NETWORKS, load_network
 from nearmt.retrieval.search import Retriever
 
-TRAINED = ("adaptive", *VARIANTS)
+TRAINED = tuple(NETWORKS)
+VARIANTS = TRAINED[1:]  # all but Meta-k
 USUALLY_TRAINED = ("adaptive", "robust")
 METHODS = ("adaptive", "vanilla", "uniform", *VARIANTS, "base")
-AUTO = "auto"  # of the networks of a store, the one that made its held-out sentences likeliest
-# The trained networks decide for themselves.
+AUTO = "auto"  # the store's network with the lowest loss on the held-out sentences
+# The settings that a method takes; those not listed here take none.
 _TAKES = {"vanilla": ("k", "temperature", "knn_share"), "uniform": ("k", "temperature")}
 
 
 def retrieval_signature(retriever: Retriever, engine: str) -> RetrievalSignature:
-    """What the distances that the networks see depend on; `engine` is what the model runs on."""
+    """Everything that the retrieved distances depend on; `engine` is the model's engine."""
     index = retriever.snapshot.manifest.index
     return RetrievalSignature(
         index=index.factory if index is not None else FLAT,
@@ -34,17 +34,17 @@ def retrieval_signature(retriever: Retriever, engine: str) -> RetrievalSignature
 
 
 def describe_method(method: Method | None) -> dict[str, Any]:
-    """The numbers that a method's result depends on."""
+    """The settings of a method."""
     if method is None:
         return {}
-    if isinstance(method, MetaK | VariantNetwork):
+    if isinstance(method, Network):
         return method.settings
     return {key: value for key, value in vars(method).items() if key != "name"}
 
 
 @dataclass(frozen=True)
 class MethodRequest:
-    """A method by name; what is None comes from what the store learned."""
+    """A method by name. Settings that are None are taken from the store's training."""
 
     name: str = AUTO
     k: int | None = None
@@ -53,13 +53,13 @@ class MethodRequest:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those that are given."""
+        """The settings that are given."""
         given = {"k": self.k, "temperature": self.temperature, "knn_share": self.knn_share}
         return {name: value for name, value in given.items() if value is not None}
 
 
 def best_of(manifest: Manifest) -> str:
-    """The name of the method that a store translates with unless told otherwise."""
+    """The name of the method that AUTO stands for."""
     return manifest.adaptation.method if manifest.adaptation is not None else "adaptive"
 
 
@@ -81,26 +81,26 @@ def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever, engine
         )
     path = folder / networks[name]
     check_file(path, learned.files[networks[name]])
-    return MetaK.load(path) if name == "adaptive" else load_variant(path)
+    return load_network(path)
 
 
 def _training_hint(folder: Path, networks: Mapping[str, str], name: str) -> str:
-    """How to train this network without losing those that the store has."""
+    """How to train this network without losing the store's other networks."""
     wanted = [method for method in TRAINED if method in networks or method in (*USUALLY_TRAINED, name)]
     methods = "" if set(wanted) == set(USUALLY_TRAINED) else f" with `methods` {','.join(wanted)}"
     return f"run nearmt train {folder}{methods}"
 
 
 def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method | None:
-    """The method asked for, with the store's own settings where none are given. None is the plain model."""
+    """The requested method, with the store's settings where none are given. None is the plain model."""
     if request.name == AUTO:
         request = replace(request, name=best_of(snapshot.manifest))
     if request.name not in METHODS:
         raise SettingError(f"the method must be one of {', '.join((AUTO, *METHODS))}, not {request.name}")
     takes = _TAKES.get(request.name, ())
-    useless = [f"`{name}`" for name in request.settings if name not in takes]
-    if useless:
-        raise SettingError(f"{request.name} does not take {' and '.join(useless)}")
+    unused = [f"`{name}`" for name in request.settings if name not in takes]
+    if unused:
+        raise SettingError(f"{request.name} does not take {' and '.join(unused)}")
     if request.name == "base":
         return None
     if request.name in TRAINED:
@@ -116,8 +116,6 @@ def _tuned(name: str, training: TrainingRecord | None) -> dict[str, Any]:
     """The settings of a baseline that training has chosen."""
     if training is None:
         return {}
-    return (
-        asdict(training.vanilla)
-        if name == "vanilla"
-        else {"k": training.uniform.max_k, "temperature": training.uniform.temperature}
-    )
+    if name == "vanilla":
+        return asdict(training.vanilla)
+    return {"k": training.uniform.max_k, "temperature": training.uniform.temperature}

@@ -1,4 +1,4 @@
-"""What a method may look at when it weighs the neighbours of a query, each part computed on first use."""
+"""The inputs of a method: the neighbours of each query and related values, each computed on first use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,27 +10,25 @@ import torch
 from nearmt.models.topk import topk
 from nearmt.retrieval.neighbors import Neighbors
 
-NUM_TOP = 8  # the model's highest probabilities that methods may look at
+NUM_TOP = 8  # how many of the model's highest probabilities methods can use
 
 
 def log_distances(squared_distances: torch.Tensor, found: torch.Tensor, scale: float) -> torch.Tensor:
-    """log(1 + scale · d) of each row, 0 where nothing was found."""
+    """log(1 + scale · d) of each row, 0 where no neighbour was found."""
     return torch.where(found, (squared_distances.clamp_min(0) * scale).log1p(), 0.0)
 
 
 class RunningDistance(NamedTuple):
-    """How far each row's sentence has been from the memory so far, the row included."""
+    """The running mean distance of each row's sentence from the memory, up to and including the row."""
 
     mean: torch.Tensor  # (rows,) of log(1 + scale · d_1)
-    length: torch.Tensor  # (rows,) over how many tokens
+    length: torch.Tensor  # (rows,) number of tokens in the mean
 
 
-def running_distances_of(
-    neighbors: Neighbors, scale: float, sentence_ids: torch.Tensor | None = None
-) -> RunningDistance:
-    """The trail of each row by its nearest neighbour.
+def running_distance(neighbors: Neighbors, scale: float, sentence_ids: torch.Tensor | None = None) -> RunningDistance:
+    """The running mean distance of each row, from its nearest neighbour.
 
-    The rows of a sentence stand together and in order. Without `sentence_ids` all rows are one sentence's.
+    The rows of a sentence are consecutive and in order. Without `sentence_ids`, all rows belong to one sentence.
     """
     squared_distances, found = neighbors.squared_distances[:, 0], neighbors.found[:, 0]
     if not len(found):
@@ -48,25 +46,25 @@ def running_distances_of(
 
 
 def top_probabilities(log_probs: torch.Tensor) -> torch.Tensor:
-    """The highest probabilities of each row, highest first; (rows, 8). A smaller vocabulary is filled up with 0."""
+    """The highest probabilities of each row, highest first; (rows, 8). Smaller vocabularies are padded with 0."""
     top = topk(log_probs, min(NUM_TOP, log_probs.shape[1]))[0].exp()
     return torch.nn.functional.pad(top, (0, NUM_TOP - top.shape[1]))
 
 
 class EntryColumns(Protocol):
-    """What is stored of each entry beside its value: of the entries given, 0 for missing ones (-1)."""
+    """Access to the stored columns of entries by entry id; missing entries (-1) give 0."""
 
     def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor: ...  # (…, width) float32
 
-    def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor: ...  # (…) the model's own, of the value
+    def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor: ...  # (…) p_NMT(value) at the key
 
 
 @dataclass(frozen=True)
 class Retrieved:
-    """The neighbours of some queries, and the rest of what is known there, each part worked out when first asked for.
+    """The neighbours of some queries, and related values that are computed on first use.
 
-    Decoding, evidence and training all hand this to a method, so that one code weighs in all three. A method that
-    looks at the neighbours only pays for nothing else.
+    Decoding, evidence and training all pass this to a method, so that the same code weighs in all three. A method that
+    only uses the neighbours pays for nothing else.
     """
 
     neighbors: Neighbors
@@ -75,7 +73,7 @@ class Retrieved:
     _stored_probabilities: Callable[[], torch.Tensor]
     _neighbor_probabilities: Callable[[], torch.Tensor]
     _top_probabilities: Callable[[], torch.Tensor]
-    _trails: Callable[[float], RunningDistance] | None = None
+    _running: Callable[[float], RunningDistance] | None = None
 
     @classmethod
     def at(
@@ -88,7 +86,7 @@ class Retrieved:
     ) -> "Retrieved":
         """From the model's states, (rows, width), and its own log-probabilities, (rows, vocabulary), on any device.
 
-        `running` tells how far each row's sentence has been so far; without it the rows are one sentence, in order.
+        Without `running`, the rows are taken as one sentence, in order.
         """
         return cls(
             neighbors,
@@ -99,7 +97,7 @@ class Retrieved:
                 log_probs.gather(1, neighbors.token_ids.to(log_probs.device)).exp().to("cpu", torch.float32)
             ),
             _top_probabilities=lambda: top_probabilities(log_probs).to("cpu", torch.float32),
-            _trails=None if running is None else lambda scale: running,
+            _running=None if running is None else lambda scale: running,
         )
 
     def __len__(self) -> int:
@@ -112,12 +110,12 @@ class Retrieved:
 
     @cached_property
     def keys(self) -> torch.Tensor:
-        """(rows, K, width) float32: the stored keys of the neighbours; 0 where nothing was found."""
+        """(rows, K, width) float32: the stored keys of the neighbours; 0 in missing slots."""
         return self._keys()
 
     @cached_property
     def stored_probabilities(self) -> torch.Tensor:
-        """(rows, K) p_NMT(v_i) at the stored key, when the memory was read."""
+        """(rows, K) p_NMT(v_i) at the stored key, from the build."""
         return self._stored_probabilities()
 
     @cached_property
@@ -131,8 +129,8 @@ class Retrieved:
         return self._top_probabilities()
 
     def running_distance(self, scale: float) -> RunningDistance:
-        """(rows,) how far the nearest neighbours of the sentence have been so far: the mean of log(1 + scale · d_1)."""
-        return self._trails(scale) if self._trails is not None else running_distances_of(self.neighbors, scale)
+        """(rows,) the running mean of log(1 + scale · d_1) over the sentence."""
+        return self._running(scale) if self._running is not None else running_distance(self.neighbors, scale)
 
     def nearest(self, k: int) -> "Retrieved":
         """The same rows with at most `k` neighbours."""

@@ -1,32 +1,32 @@
-"""Robust kNN-MT (Jiang et al., EMNLP 2022): neighbours are judged by the model's own confidence in them, too.
+"""Robust kNN-MT (Jiang et al., EMNLP 2022): the model's confidence in each neighbour also counts.
 
 With the scaled squared distances d_i, the counts of distinct tokens r_i, the model's confidence in each retrieved token
 at the stored key, a_i = log p_NMT(v_i | k_i), and at the query, b_i = log p_NMT(v_i | q), and the logarithms t_1…t_8 of
 its eight highest probabilities at the query:
 
     [s_kNN; u] = W_1 tanh(W_2 [d_1…d_K; r_1…r_K])    weight prediction: a score and a temperature, 1/T = sigmoid(u)
-    c_i        = W_3 tanh(W_4 [a_i; b_i])            distribution calibration: each neighbour by itself
+    c_i        = W_3 tanh(W_4 [a_i; b_i])            distribution calibration, one neighbour at a time
     s_NMT      = W_5 [t_1…t_8; a_1…a_K; b_1…b_K]
     p_i        = softmax_i(-d_i / T + c_i)           λ = exp s_kNN / (exp s_kNN + exp s_NMT)
     p(y)       = λ · Σ_i 1[y = v_i] p_i + (1-λ) · p_NMT(y)
 
-Each layer has a bias. Missing neighbours take no part in the softmax; as features they repeat the last found one.
+Each layer has a bias. Missing neighbours are left out of the softmax; their features repeat the last one found.
 
-Training disturbs a row with probability α = exp(-step / 1000), in two ways, each drawn by itself: noise from N(0, σ²)
-is added to every key; and where no neighbour has the gold token, a pseudo neighbour with that token, its key the query
-plus noise, takes the place of the farthest.
+Training perturbs rows in two independent ways, each with probability α = exp(-step / 1000): it adds noise from
+N(0, σ²) to every key; and where no neighbour has the gold token, it replaces the farthest neighbour by a pseudo
+neighbour with that token, whose key is the query plus noise.
 
 Where this differs from the paper and its code:
 - Distances are scaled (median d_K = 100), W_2 starts as Meta-k's first layer does, and T starts at a tenth of the
-  median d_K. Theirs starts at T = 2 with unscaled distances, where the nearest neighbour is nearly all that counts.
-- σ: theirs is 0.01 for one model of width 1024, a squared length of 0.1 against distances around a hundred. Here σ is
-  what gives that length in scaled distances, for any width.
-- What noise does to a distance is drawn directly: for e ~ N(0, σ²)^w, ‖k - q + e‖² is (√d + σz)² + σ²·χ²(w-1), z
-  being normal, the part of e along k - q. The same distribution, without fetching a key.
-- The confidence at a disturbed key is that at the key itself, and that of a pseudo neighbour is the model's at the
-  query: the noise is too small to matter, and projecting K keys a row onto the vocabulary would cost more than all the
-  rest.
-- a_i is the probability kept in the store, in 16 bits; logarithms are cut off below at 2^-24, its smallest number.
+  median d_K. The authors start at T = 2 with unscaled distances, where the nearest neighbour dominates.
+- σ: the authors use 0.01 for one model of width 1024, an expected squared length of 0.1 for distances around a
+  hundred. Here σ gives the same length in scaled distances for any width.
+- The effect of noise on a distance is sampled directly: for e ~ N(0, σ²)^w, ‖k - q + e‖² is (√d + σz)² + σ²·χ²(w-1),
+  where z is standard normal, the component of e along k - q. The distribution is the same, and no key is fetched.
+- A perturbed key keeps the confidence of the stored key, and a pseudo neighbour gets the model's confidence at the
+  query. The noise is too small to matter, and projecting K keys per row onto the vocabulary would cost more than the
+  rest of the training.
+- a_i is the probability in the store, in 16 bits. Probabilities are clamped to 2^-24, the smallest 16-bit number.
 - The counts treat token id 0 like any other.
 """
 
@@ -38,7 +38,7 @@ from torch import nn
 
 from nearmt.methods.mixture import MixtureWeights, distinct_counts
 from nearmt.methods.retrieved import NUM_TOP, Retrieved
-from nearmt.methods.variant import VariantNetwork, distribution, weights_from_share
+from nearmt.methods.variant import VariantNetwork, knn_distribution, weights_from_logit
 from nearmt.retrieval.neighbors import repeat_last
 
 CALIBRATION_UNITS = 4
@@ -46,7 +46,7 @@ _SMALLEST = 2.0**-24
 
 
 class Robust(VariantNetwork):
-    """The networks of distribution calibration and of weight prediction."""
+    """The networks for distribution calibration and weight prediction."""
 
     name = "robust"
 
@@ -62,7 +62,7 @@ class Robust(VariantNetwork):
         with torch.no_grad():
             nn.init.xavier_normal_(first.weight[:, :max_k], gain=0.01)
             nn.init.xavier_normal_(first.weight[:, max_k:], gain=0.1)
-            last.bias[1] = -math.log(max(first_temperature - 1, 1e-3))  # sigmoid of it is 1/T
+            last.bias[1] = -math.log(max(first_temperature - 1, 1e-3))  # its sigmoid is 1/T
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -76,10 +76,10 @@ class Robust(VariantNetwork):
         scores = self.retrieval(torch.cat([distances, distinct_counts(neighbors)], dim=1))
         inverse_temperature = scores[:, 1:].sigmoid()
         calibration = self.calibration(torch.stack([at_key, at_query], dim=2)).squeeze(2)
-        # VariantNetwork to the nearest, which changes no weight and keeps the numbers small.
-        votes = distribution((distances[:, :1] - distances) * inverse_temperature + calibration, neighbors)
+        # Relative to the nearest neighbour: the softmax stays the same, and the numbers stay small.
+        p_knn = knn_distribution((distances[:, :1] - distances) * inverse_temperature + calibration, neighbors)
         model_score = self.confidence(torch.cat([_log(retrieved.top_probabilities), at_key, at_query], dim=1))
-        return weights_from_share(votes, scores[:, 0] - model_score.squeeze(1), neighbors)
+        return weights_from_logit(p_knn, scores[:, 0] - model_score.squeeze(1), neighbors)
 
 
 def _log(probabilities: torch.Tensor) -> torch.Tensor:

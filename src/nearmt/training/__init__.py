@@ -1,1 +1,1 @@
-"""Learning how far to trust a store: the dev set's neighbours are cached once, then every method is fitted on them."""
+"""Training networks and tuning baselines for a store, on a dev set whose neighbours are retrieved once and cached."""

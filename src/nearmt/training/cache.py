@@ -1,4 +1,4 @@
-"""What training needs of the dev set, retrieved once: the neighbours of every gold token, and the model's own view."""
+"""Training data, retrieved once: the neighbours of every gold token of the dev set and the model's probabilities."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearmt.methods.retrieved import EntryColumns, Retrieved, RunningDistance, running_distances_of
+from nearmt.methods.retrieved import EntryColumns, Retrieved, RunningDistance, running_distance
 from nearmt.retrieval.neighbors import Neighbors
-
-TINY = 1e-30  # a likelihood below this counts as this, so that its log stays finite
 
 
 @dataclass(frozen=True)
@@ -18,21 +16,16 @@ class NeighborCache:
     """One row per gold token of the dev set, in sentence order."""
 
     neighbors: Neighbors  # (n, K)
-    gold: torch.Tensor  # (n,) the token that came next
+    gold: torch.Tensor  # (n,) the reference token
     sentence_ids: torch.Tensor  # (n,) which dev sentence
-    positions: torch.Tensor  # (n,) where in it
+    positions: torch.Tensor  # (n,) position in the sentence
     gold_probability: torch.Tensor  # (n,) p_NMT(gold)
     neighbor_probabilities: torch.Tensor  # (n, K) p_NMT(v_i) at the query
     top_probabilities: torch.Tensor  # (n, 8) the model's highest probabilities, highest first
-    states: torch.Tensor  # (n, width) float16: the query
+    states: torch.Tensor  # (n, width) float16: the queries
 
     def __len__(self) -> int:
         return len(self.gold)
-
-    @property
-    def base_loss(self) -> float:
-        """Mean negative log-likelihood of the gold tokens under the model alone, in nats."""
-        return float(-self.gold_probability.clamp_min(TINY).log().mean())
 
     def rows(self, rows: torch.Tensor | slice) -> "NeighborCache":
         """Some of the rows, by index, mask or range."""
@@ -46,7 +39,7 @@ class NeighborCache:
         return replace(self, neighbors=self.neighbors.nearest(k), neighbor_probabilities=probabilities)
 
     def retrieved(self, columns: EntryColumns) -> Retrieved:
-        """The rows as a method sees them when it decodes; `columns` is the store they were retrieved from."""
+        """The rows as a method gets them in decoding; `columns` is the store they were retrieved from."""
         entry_ids = self.neighbors.entry_ids
         return Retrieved(
             self.neighbors,
@@ -59,19 +52,19 @@ class NeighborCache:
         )
 
     def running_distance(self, scale: float) -> RunningDistance:
-        """The trail of each token; for whole sentences only."""
+        """The running mean distance of each token. The cache must hold whole sentences."""
         order = torch.from_numpy(np.lexsort((self.positions.numpy(), self.sentence_ids.numpy())))
-        in_order = running_distances_of(self.neighbors.rows(order), scale, self.sentence_ids[order])
+        in_order = running_distance(self.neighbors.rows(order), scale, self.sentence_ids[order])
         back = order.argsort()
         return RunningDistance(in_order.mean[back], in_order.length[back])
 
     def median_distance(self, slot: int) -> float:
-        """The median distance of the neighbour in a slot, over the tokens that have neighbours; 0 without any."""
+        """The median squared distance in a slot, over the tokens with neighbours; 0 if there are none."""
         distances = self.neighbors.squared_distances[self.neighbors.found[:, 0], slot]
         return float(distances.median()) if len(distances) else 0.0
 
     def split(self, held_out: Sequence[int]) -> tuple["NeighborCache", "NeighborCache"]:
-        """Whole sentences apart: what to train on, and what to select by."""
+        """Split by whole sentences into a training part and a held-out part."""
         mask = torch.from_numpy(np.isin(self.sentence_ids.numpy(), list(held_out)))
         return self.rows(~mask), self.rows(mask)
 

@@ -1,4 +1,4 @@
-"""Dev and test sets, and what the frozen model and the store say of every token of a dev set, worked out once."""
+"""Dev and test sets, and the cache of the neighbours and probabilities of every dev token."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -13,13 +13,14 @@ from nearmt.building.extract import batches_by_length
 from nearmt.corpus import DropCounts, SentencePair, normalise_space, read_pairs
 from nearmt.datastore import Languages, Snapshot, TextLookup
 from nearmt.errors import CorpusError, SettingError
+from nearmt.evaluation.held_out import HeldOutSet
 from nearmt.methods.retrieved import top_probabilities
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.search import Retriever
 from nearmt.training.cache import NeighborCache
 
-# A file, several files (two of plain text are taken line by line), or pairs.
+# A file, several files (two plain-text files are read in parallel), or pairs.
 Pairs = str | Path | Sequence[Path] | Iterable[SentencePair | tuple[str, str]]
 
 MAX_MEMORY_SENTENCES = 2000
@@ -29,7 +30,7 @@ _PROJECTED_ROWS = 512
 
 @dataclass(frozen=True)
 class LoadedPairs:
-    """A dev or test set: its pairs, where they came from, and what was left out."""
+    """A dev or test set: its pairs, their origin, and the numbers of dropped pairs by reason."""
 
     pairs: list[SentencePair]
     origin: str
@@ -60,13 +61,13 @@ def load_pairs(pairs: Pairs, languages: Languages, format: str | None = None) ->
             drops.add("empty", len(given) - len(read))
         origin = f"{len(read)} given pairs"
     if not read:
-        raise CorpusError(f"{origin}: there is no usable pair in it")
+        raise CorpusError(f"{origin} has no usable pair")
     return LoadedPairs(read, origin, drops.as_dict())
 
 
 @dataclass(frozen=True)
 class DevSet:
-    """Sentences to learn from, and for each the stored sentences that must not help it."""
+    """Sentences to train on, and for each the stored sentences that must not be retrieved for it."""
 
     pairs: list[SentencePair]
     sources: list[list[int]]
@@ -77,15 +78,24 @@ class DevSet:
     def __len__(self) -> int:
         return len(self.pairs)
 
+    def held_out(self, sentence_ids: Sequence[int]) -> HeldOutSet:
+        """Some of the sentences, to translate and score."""
+        excluded = [self.excluded[i] for i in sentence_ids]
+        return HeldOutSet(
+            [self.pairs[i] for i in sentence_ids],
+            [self.sources[i] for i in sentence_ids],
+            excluded if any(sentences is not None for sentences in excluded) else None,
+        )
+
 
 def dev_from_pairs(model: Seq2Seq, snapshot: Snapshot, pairs: Sequence[SentencePair], origin: str) -> DevSet:
-    """A dev set of its own; pairs that also stand in the store are searched without their own entries."""
+    """A separate dev set. Pairs that are also in the store are searched without their own entries."""
     lookup = TextLookup(snapshot)
     return _dev_set(model, list(pairs), [lookup.same_pair(pair) for pair in pairs], origin)
 
 
 def dev_from_memory(model: Seq2Seq, snapshot: Snapshot, seed: int = 1) -> DevSet:
-    """Sentences of the memory itself, each searched without itself and whatever shares its source or target."""
+    """Sentences of the memory, each searched without itself and without sentences of the same source or target."""
     alive = snapshot.live_sentence_ids.tolist()
     count = min(MAX_MEMORY_SENTENCES, len(alive))
     chosen = sorted(random.Random(seed).sample(alive, count))
@@ -98,13 +108,17 @@ def dev_from_memory(model: Seq2Seq, snapshot: Snapshot, seed: int = 1) -> DevSet
 def _dev_set(model: Seq2Seq, pairs: list[SentencePair], excluded: Sequence[np.ndarray], origin: str) -> DevSet:
     sources = model.tokenize_sources([pair.source for pair in pairs])
     targets = model.tokenize_targets([pair.target for pair in pairs])
-    room = model.max_target_tokens - len(model.forced_prefix)
+    max_target_tokens = model.max_target_tokens - len(model.forced_prefix)
     first = {(pair.source, pair.target): i for i, pair in reversed(list(enumerate(pairs)))}
-    fits = [i for i in range(len(pairs)) if len(sources[i]) <= model.max_source_tokens and len(targets[i]) <= room]
-    # A pair that comes twice must not stand on both sides of the held-out split.
+    fits = [
+        i
+        for i in range(len(pairs))
+        if len(sources[i]) <= model.max_source_tokens and len(targets[i]) <= max_target_tokens
+    ]
+    # A duplicate pair must not be on both sides of the held-out split.
     kept = [i for i in fits if first[pairs[i].source, pairs[i].target] == i]
     if len(kept) < 2:
-        raise SettingError(f"{origin}: at least two sentences are needed to train on, and better a few hundred")
+        raise SettingError(f"{origin}: training needs at least two sentences, and preferably a few hundred")
     return DevSet(
         [pairs[i] for i in kept],
         [sources[i] for i in kept],
@@ -117,7 +131,7 @@ def _dev_set(model: Seq2Seq, pairs: list[SentencePair], excluded: Sequence[np.nd
 def collect_cache(
     model: Seq2Seq, retriever: Retriever, dev: DevSet, max_k: int, progress: Progress = silent
 ) -> NeighborCache:
-    """Force-decode the dev set and retrieve the neighbours of every token, once."""
+    """Force-decode the dev set and retrieve the neighbours of every token."""
     parts = []
     done = 0
     for batch in batches_by_length(dev.sources, dev.targets, _CACHED_TOKENS):
@@ -126,7 +140,7 @@ def collect_cache(
         without = [dev.excluded[i] for i in sentences.tolist()]
         has_exclusions = any(item is not None for item in without)
         neighbors = retriever.search(forced.states, max_k, without if has_exclusions else None)
-        for start in range(0, len(forced.states), _PROJECTED_ROWS):  # the vocabulary may be wide
+        for start in range(0, len(forced.states), _PROJECTED_ROWS):  # to bound memory: vocabularies are large
             rows = slice(start, start + _PROJECTED_ROWS)
             near, gold = neighbors.rows(rows), forced.token_ids[rows].cpu()
             log_probs = model.project(forced.states[rows]).log_softmax(dim=1).cpu()

@@ -1,4 +1,4 @@
-"""Training batches made harder or easier, as the papers of kernel-smoothed and robust kNN-MT do it."""
+"""Perturbed training batches, as in the papers on kernel-smoothed and robust kNN-MT."""
 
 import math
 from dataclasses import replace
@@ -12,28 +12,28 @@ from nearmt.methods.variant import VariantNetwork
 from nearmt.retrieval.neighbors import Neighbors, repeat_last
 from nearmt.training.cache import NeighborCache
 
-DROPOUT = 0.5  # how often a training row loses its nearest neighbour
-FADING_STEPS = 1000  # α falls to 1/e in so many steps
+DROPOUT = 0.5  # probability that a training row loses its nearest neighbour
+FADING_STEPS = 1000  # α falls to 1/e in this many steps
 NOISE_LENGTH = 1024 * 0.01**2  # expected squared length of the noise, in scaled distances
 
 
 def perturbed(
     network: VariantNetwork, cache: NeighborCache, columns: EntryColumns, step: int, rng: np.random.Generator
 ) -> Retrieved:
-    """The rows of a training batch as the network's paper perturbs them."""
+    """A training batch, perturbed as in the network's paper."""
     if isinstance(network, Robust):
         return _noisy_with_pseudo_neighbors(network, cache, columns, step, rng)
     return _without_some_nearest(cache, columns, rng)
 
 
 def _without_some_nearest(cache: NeighborCache, columns: EntryColumns, rng: np.random.Generator) -> Retrieved:
-    """Retrieval dropout: the same rows, some without their nearest neighbour."""
+    """Retrieval dropout: drop the nearest neighbour of some rows."""
     rows = torch.from_numpy(rng.random(len(cache)) < DROPOUT)
     return without_nearest(cache, rows).retrieved(columns)
 
 
 def without_nearest(cache: NeighborCache, rows: torch.Tensor) -> NeighborCache:
-    """The nearest neighbour left out of some rows, by mask; an only neighbour stays."""
+    """Drop the nearest neighbour of the masked rows, unless it is the only one."""
     neighbors = cache.neighbors
     shift = (rows & (neighbors.found.sum(dim=1) > 1)).long().unsqueeze(1)
     slots = torch.arange(neighbors.max_k) + shift  # (rows, K)
@@ -52,7 +52,7 @@ def without_nearest(cache: NeighborCache, rows: torch.Tensor) -> NeighborCache:
 def _noisy_with_pseudo_neighbors(
     network: Robust, cache: NeighborCache, columns: EntryColumns, step: int, rng: np.random.Generator
 ) -> Retrieved:
-    """Noisy keys, and pseudo neighbours with the gold token; fewer of both as training goes on."""
+    """Noisy keys and pseudo neighbours with the gold token, both rarer as training proceeds."""
     retrieved = cache.retrieved(columns)
     rate = math.exp(-step / FADING_STEPS)
     near, width = cache.neighbors, cache.states.shape[1]
@@ -78,7 +78,7 @@ def _noisy_with_pseudo_neighbors(
 
 
 def noisy(squared_distances: torch.Tensor, variance: float, width: int, rng: np.random.Generator) -> torch.Tensor:
-    """The distances after noise of this variance was added to each of the `width` numbers of a key."""
+    """The distances after adding noise of this variance to each of the `width` numbers of a key."""
     shape = tuple(squared_distances.shape)
     along = torch.from_numpy(rng.standard_normal(shape, np.float32)) * math.sqrt(variance)
     across = torch.from_numpy(rng.chisquare(width - 1, shape)).float() * variance
@@ -86,18 +86,18 @@ def noisy(squared_distances: torch.Tensor, variance: float, width: int, rng: np.
 
 
 def _put_first(rows: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-    """In some rows, by mask: `new`, (rows, 1), before all the others, and the last left out."""
+    """In the masked rows, insert `new`, (rows, 1), in front and drop the last."""
     return torch.where(rows.unsqueeze(1), torch.cat([new, old[:, :-1]], dim=1), old)
 
 
 def _sorted(retrieved: Retrieved, neighbors: Neighbors, stored: torch.Tensor, at_query: torch.Tensor) -> Retrieved:
-    """Disturbed neighbours in their new order, with the confidences that go with them. Their keys are not known."""
+    """Perturbed neighbours sorted by distance, with their probabilities. Their keys are unknown."""
     distances = torch.where(neighbors.found, neighbors.squared_distances, torch.inf)
     order = distances.sort(dim=1, stable=True).indices
     found = neighbors.found.gather(1, order)
 
     def unknown() -> torch.Tensor:
-        raise NotImplementedError("a disturbed neighbour has no stored key")
+        raise NotImplementedError("a perturbed neighbour has no stored key")
 
     return Retrieved(
         Neighbors(

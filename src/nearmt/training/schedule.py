@@ -1,4 +1,4 @@
-"""The schedule of training that every network of the project learns by: batches, checks, learning rate, stopping."""
+"""The training schedule of all networks: batches, checks, learning rate, early stopping."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,19 +12,19 @@ from nearmt.errors import SettingError
 from nearmt.methods.metak import FEATURES
 from nearmt.training.cache import NeighborCache
 
-CLIP, BETAS = 1.0, (0.9, 0.98)  # of the gradient's norm, and of Adam
-OnCheck = Callable[[int, float], None]  # hears of the step and the best loss so far, now and then
+MAX_NORM, BETAS = 1.0, (0.9, 0.98)  # of the gradient (clipping), and of Adam
+OnCheck = Callable[[int, float], None]  # called with the step and the lowest loss so far
 State = TypeVar("State")
 State_co = TypeVar("State_co", covariant=True)
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """The original's settings, but for label smoothing, which is left out."""
+    """The settings of the original implementation, but without label smoothing."""
 
     hidden: int = 32
     features: Sequence[str] = FEATURES
-    raw_features: bool = False  # the paper's way: distances enter unscaled
+    raw_features: bool = False  # unscaled distances, as in the paper
     steps: int = 5000
     learning_rate: float = 3e-4
     lowest_rate: float = 3e-5
@@ -37,26 +37,26 @@ class TrainingSettings:
 
 
 class Learner(Protocol[State_co]):
-    """One network, or several that learn side by side from the same batches, each at its own rate."""
+    """One network, or several that are trained on the same batches, each with its own learning rate."""
 
     @property
     def num_networks(self) -> int: ...
 
     def step(self, rows: torch.Tensor, rates: torch.Tensor) -> None:
-        """Learn from these rows of the training part. A rate of 0 leaves a network alone."""
+        """Train on these rows of the training part. A rate of 0 leaves a network unchanged."""
 
     def held_out_losses(self) -> list[float]:
         """Mean negative log-likelihood of the held-out tokens under each network, in nats."""
         ...
 
     def state_of(self, number: int) -> State_co:
-        """A copy of what a network has learned so far."""
+        """A copy of a network's current parameters."""
         ...
 
 
 @dataclass(frozen=True)
 class Best(Generic[State]):
-    """The state of a network that did best on the held-out sentences."""
+    """The state of a network with the lowest loss on the held-out sentences."""
 
     state: State
     loss: float
@@ -64,7 +64,7 @@ class Best(Generic[State]):
 
 
 class Batches:
-    """Endless batches of whole sentences, every sentence once an epoch."""
+    """Endless batches of whole sentences; each sentence comes once per epoch."""
 
     def __init__(self, sentence_ids: torch.Tensor, size: int, seed: int) -> None:
         order = torch.argsort(sentence_ids, stable=True)
@@ -82,7 +82,7 @@ class Batches:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """The matrices are tiny: a second thread only gets in the way."""
+    """Use a single thread: with matrices this small, more threads are slower."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -92,15 +92,15 @@ def one_thread() -> Iterator[None]:
 
 
 def check_parts(cache: NeighborCache, held_out: NeighborCache) -> None:
-    """Something to train on and something to select by."""
+    """Refuse an empty training or held-out part."""
     if len(cache) == 0 or len(held_out) == 0:
-        raise SettingError("too few sentences to train on: at least two are needed, and better a few hundred")
+        raise SettingError("training needs at least two sentences, and preferably a few hundred")
 
 
 def fit(
     learner: Learner[State], sentence_ids: torch.Tensor, settings: TrainingSettings, on_check: OnCheck
 ) -> list[Best[State]]:
-    """Train on batches of the sentences; of each network keep the state that does best on what is held out."""
+    """Train on batches of whole sentences; return the state of each network with the lowest held-out loss."""
     batches = Batches(sentence_ids, settings.batch_sentences, settings.seed)
     count = learner.num_networks
     rates = torch.full((count,), settings.learning_rate)
@@ -115,7 +115,7 @@ def fit(
         for number, loss in enumerate(learner.held_out_losses()):
             if loss < lowest[number]:
                 lowest[number], since_best[number] = loss, 0
-                best[number] = Best(learner.state_of(number), max(loss, 0.0), step)  # rounding may fall below 0
+                best[number] = Best(learner.state_of(number), max(loss, 0.0), step)  # rounding can make it negative
                 continue
             since_best[number] += 1
             if since_best[number] >= settings.stop_after:
@@ -126,5 +126,5 @@ def fit(
         if not rates.any():
             break
     if len(best) < count:
-        raise SettingError("training gave no usable network: the cached neighbours hold numbers that are not finite")
+        raise SettingError("training failed because the retrieved distances or probabilities are not finite")
     return [best[number] for number in range(count)]

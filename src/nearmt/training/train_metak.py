@@ -1,7 +1,7 @@
 """Training Meta-k on cached neighbours.
 
 For a fixed temperature the mixture at the gold token is Σ_k p(k)·q_k with q_0 = p_NMT(gold) and q_k = p_kNN,k(gold):
-a table of |S| numbers a token, so that thousands of steps take seconds.
+a table with |S| numbers per token, so thousands of steps take seconds.
 """
 
 from collections.abc import Sequence
@@ -13,22 +13,23 @@ from torch import nn
 
 from nearmt.methods.metak import MetaK
 from nearmt.methods.mixture import size_likelihoods
-from nearmt.training.cache import TINY, NeighborCache
-from nearmt.training.schedule import BETAS, CLIP, OnCheck, TrainingSettings, check_parts, fit, one_thread
+from nearmt.training.cache import NeighborCache
+from nearmt.training.likelihood import TINY, base_loss
+from nearmt.training.schedule import BETAS, MAX_NORM, OnCheck, TrainingSettings, check_parts, fit, one_thread
 
 
 @dataclass(frozen=True)
 class TrainedMetaK:
-    """A network and how it did on the sentences it was selected by."""
+    """A network and its loss on the held-out sentences that it was selected on."""
 
     network: MetaK
     loss: float  # mean negative log-likelihood of the held-out tokens, in nats
-    base_loss: float  # the same for the model alone
+    base_loss: float  # the loss of the model alone
     steps: int
 
 
 def distance_scale(cache: NeighborCache, raw: bool = False) -> float:
-    """The constant that brings the median distance of the farthest neighbour to 100."""
+    """The factor that makes the median squared distance of the farthest neighbour 100."""
     median = cache.median_distance(-1)
     return 1.0 if raw or median <= 0 else 100.0 / median
 
@@ -36,16 +37,16 @@ def distance_scale(cache: NeighborCache, raw: bool = False) -> float:
 def likelihood_table(cache: NeighborCache, sizes: tuple[int, ...], temperature: float) -> torch.Tensor:
     """(n, |S|): the gold token's log-probability under the model, then under each number of neighbours."""
     retrieved = size_likelihoods(cache.neighbors, cache.gold, sizes, temperature)
-    # Where nothing was found the mixture is the model's alone, whatever the network says.
+    # Without neighbours the mixture is the model alone, whatever the network predicts.
     retrieved = torch.where(cache.neighbors.found[:, :1], retrieved, cache.gold_probability.unsqueeze(1))
     return torch.cat([cache.gold_probability.unsqueeze(1), retrieved], dim=1).clamp_min(TINY).log()
 
 
 class _Ensemble:
-    """Networks of one shape that learn side by side, one for each temperature.
+    """Networks of one shape that are trained together, one for each temperature.
 
-    They see the same batches, so that one pass of stacked matrices trains them all in little more time than one;
-    clipping, learning rate and early stopping are each network's own.
+    They are trained on the same batches with stacked matrices, which takes little longer than training one.
+    Clipping, learning rate and early stopping are separate for each network.
     """
 
     def __init__(self, networks: Sequence[MetaK], cache: NeighborCache, held_out: NeighborCache) -> None:
@@ -84,11 +85,11 @@ class _Ensemble:
         return -torch.logsumexp(log_sizes + log_tables, dim=2).mean(dim=1)
 
     def step(self, rows: torch.Tensor, rates: torch.Tensor) -> None:
-        """One step of Adam, each network's gradient clipped to a norm of 1."""
+        """One step of Adam, with each network's gradient clipped to a norm of 1."""
         losses = self._losses(self._inputs[rows], self._tables[:, rows])
         gradients = torch.autograd.grad(losses.sum(), self.parameters)
         norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
-        scale = (CLIP / (norms + 1e-6)).clamp_max(1.0).view(-1, 1, 1)
+        scale = (MAX_NORM / (norms + 1e-6)).clamp_max(1.0).view(-1, 1, 1)
         self._steps += 1
         first, second = 1 - BETAS[0] ** self._steps, 1 - BETAS[1] ** self._steps
         with torch.no_grad():
@@ -102,7 +103,7 @@ class _Ensemble:
         return [part[number].detach().clone() for part in self.parameters]
 
 
-def _fill(network: MetaK, weights: list[torch.Tensor]) -> MetaK:
+def _with_weights(network: MetaK, weights: list[torch.Tensor]) -> MetaK:
     w1, b1, w2, b2 = weights
     network.load_state_dict(
         {"layers.0.weight": w1.T, "layers.0.bias": b1[0], "layers.2.weight": w2.T, "layers.2.bias": b2[0]}
@@ -119,9 +120,9 @@ def train_metak(
     settings: TrainingSettings | None = None,
     on_check: OnCheck = lambda step, loss: None,
 ) -> list[TrainedMetaK]:
-    """Train a network for each temperature on `cache`; of each keep the state that does best on `held_out`.
+    """Train a network for each temperature on `cache`; keep the state of each with the lowest loss on `held_out`.
 
-    `on_check` hears of the best loss so far now and then. The translation model is not touched.
+    `on_check` is called at every check with the step and the lowest loss so far. The translation model stays frozen.
     """
     settings = settings or TrainingSettings()
     check_parts(cache, held_out)
@@ -133,9 +134,10 @@ def train_metak(
             networks.append(
                 MetaK(max_k, temperature, hidden=settings.hidden, distance_scale=scale, features=settings.features)
             )
+    nmt_loss = base_loss(held_out)
     with one_thread():
         best = fit(_Ensemble(networks, cache, held_out), cache.sentence_ids, settings, on_check)
     return [
-        TrainedMetaK(_fill(network, found.state), found.loss, held_out.base_loss, found.step)
+        TrainedMetaK(_with_weights(network, found.state), found.loss, nmt_loss, found.step)
         for network, found in zip(networks, best, strict=True)
     ]

@@ -1,6 +1,6 @@
-"""Training one of the variants on cached neighbours, by the schedule that Meta-k is trained by.
+"""Training the variants of Meta-k on cached neighbours, with Meta-k's schedule.
 
-The loss is the cross entropy of the mixture at the gold token, which needs only K numbers a row: the weights of the
+The loss is the cross entropy of the mixture at the gold token, which needs only K numbers per row: the weights of the
 neighbours that have it.
 """
 
@@ -12,26 +12,24 @@ import torch
 
 from nearmt.errors import SettingError
 from nearmt.methods.kernel import Kernel
-from nearmt.methods.mixture import MixtureWeights
+from nearmt.methods.registry import VARIANTS
 from nearmt.methods.retrieved import EntryColumns
 from nearmt.methods.robust import Robust
 from nearmt.methods.variant import VariantNetwork
-from nearmt.methods.variants import VARIANTS
-from nearmt.training.cache import TINY, NeighborCache
+from nearmt.training.cache import NeighborCache
+from nearmt.training.likelihood import base_loss, gold_losses, knn_mass_on_gold, mean_loss, weights_on_gold
 from nearmt.training.perturbation import perturbed
-from nearmt.training.schedule import BETAS, CLIP, OnCheck, TrainingSettings, check_parts, fit, one_thread
+from nearmt.training.schedule import BETAS, MAX_NORM, OnCheck, TrainingSettings, check_parts, fit, one_thread
 from nearmt.training.train_metak import distance_scale
-
-_CHECKED_ROWS = 512  # keys are fetched for so many rows at a time
 
 
 @dataclass(frozen=True)
 class TrainedVariant:
-    """A network and how it did on the sentences it was selected by."""
+    """A network and its loss on the held-out sentences that it was selected on."""
 
     network: VariantNetwork
     loss: float  # mean negative log-likelihood of the held-out tokens, in nats
-    base_loss: float  # the same for the model alone
+    base_loss: float  # the loss of the model alone
     steps: int
 
 
@@ -45,26 +43,26 @@ def train_variant(
     settings: TrainingSettings | None = None,
     on_check: OnCheck = lambda step, loss: None,
 ) -> TrainedVariant:
-    """Train `kernel` or `robust` on `cache`; keep the state that does best on `held_out`.
+    """Train `kernel` or `robust` on `cache`; keep the state with the lowest loss on `held_out`.
 
-    `columns` is the store that the neighbours come from: the keys and the model's own probabilities of its entries.
+    `columns` gives access to the keys and probabilities of the store that the neighbours come from.
     """
     settings = settings or TrainingSettings()
     if name not in VARIANTS:
         raise SettingError(f"the method must be one of {', '.join(VARIANTS)}, not {name}")
     check_parts(cache, held_out)
     if cache.neighbors.max_k < max_k:
-        raise SettingError(f"the cache holds {cache.neighbors.max_k} neighbours a token, fewer than {max_k}")
+        raise SettingError(f"the cache holds {cache.neighbors.max_k} neighbours per token, fewer than {max_k}")
     cache, held_out = cache.nearest(max_k), held_out.nearest(max_k)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         network = _new_network(name, cache, max_k, settings)
-    if name == Kernel.name:  # its 2·width inputs are overfitted before the thousandth step
+    if name == Kernel.name:  # its 2·width inputs overfit before step 1000
         settings = replace(settings, first_check=min(settings.first_check, settings.check_every))
     with one_thread():
         (best,) = fit(_Learner(network, cache, held_out, columns, settings), cache.sentence_ids, settings, on_check)
     network.load_state_dict(best.state)
-    return TrainedVariant(network.eval(), best.loss, held_out.base_loss, best.step)
+    return TrainedVariant(network.eval(), best.loss, base_loss(held_out), best.step)
 
 
 def _new_network(name: str, cache: NeighborCache, max_k: int, settings: TrainingSettings) -> VariantNetwork:
@@ -76,14 +74,8 @@ def _new_network(name: str, cache: NeighborCache, max_k: int, settings: Training
     return Kernel(max_k, width=width, distance_scale=scale, first_bandwidth=math.sqrt(median))
 
 
-def mixture_loss(weights: MixtureWeights, token_ids: torch.Tensor, cache: NeighborCache) -> torch.Tensor:
-    """The negative log-likelihood of each gold token; (rows,)."""
-    hits = (weights.neighbor_weights * (token_ids == cache.gold.unsqueeze(1))).sum(dim=1)
-    return -(weights.nmt_share * cache.gold_probability + hits).clamp_min(TINY).log()
-
-
 class _Learner:
-    """One network under the schedule."""
+    """One network that `fit` trains."""
 
     num_networks = 1
 
@@ -104,20 +96,17 @@ class _Learner:
         self._steps += 1
         batch = self._cache.rows(rows)
         retrieved = perturbed(self._network, batch, self._columns, self._steps, self._rng)
-        loss = mixture_loss(self._network(retrieved), retrieved.neighbors.token_ids, batch).mean()
+        weights = self._network(retrieved)
+        mass = knn_mass_on_gold(weights, retrieved.neighbors.token_ids, batch.gold)
+        loss = gold_losses(batch.gold_probability, weights.nmt_share, mass).mean()
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self._network.parameters(), CLIP)
+        torch.nn.utils.clip_grad_norm_(self._network.parameters(), MAX_NORM)
         self._optimizer.param_groups[0]["lr"] = float(rates[0])
         self._optimizer.step()
 
     def held_out_losses(self) -> list[float]:
-        total = 0.0
-        for start in range(0, len(self._held_out), _CHECKED_ROWS):
-            part = self._held_out.rows(slice(start, start + _CHECKED_ROWS))
-            weights = self._network.weigh(part.retrieved(self._columns))
-            total += float(mixture_loss(weights, part.neighbors.token_ids, part).sum())
-        return [total / len(self._held_out)]
+        return [mean_loss(self._held_out, weights_on_gold(self._held_out, self._network, self._columns))]
 
     def state_of(self, number: int) -> dict[str, torch.Tensor]:
         return {name: part.detach().clone() for name, part in self._network.state_dict().items()}

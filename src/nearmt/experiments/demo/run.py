@@ -13,18 +13,18 @@ from nearmt.datastore import replace_file
 from nearmt.decoding.decoder import Decoder
 from nearmt.errors import MissingExtraError, StoreMismatchError
 from nearmt.evaluation.evaluate import evaluate
-from nearmt.evaluation.scores import bleu
+from nearmt.evaluation.held_out import HeldOutSet, translate_held_out
 from nearmt.experiments.report import Example, pick_examples, require_drawing
 from nearmt.methods.mixture import Method, Uniform, Vanilla
 from nearmt.models import Seq2Seq
 from nearmt.outputs import claim_folder
 from nearmt.progress import Progress, silent
 from nearmt.store import Store, build
-from nearmt.training.adapt import AdaptationSettings
 from nearmt.training.cache import NeighborCache
 from nearmt.training.devset import collect_cache, dev_from_pairs, load_pairs
 from nearmt.training.schedule import TrainingSettings
 from nearmt.training.train_metak import train_metak
+from nearmt.training.train_store import AdaptationSettings
 from nearmt.translator import Translator
 
 CURVE_SENTENCES = 100
@@ -142,11 +142,10 @@ def _curve(
     own = translator.method
     assert own is not None
     tuned, temperature = learned.vanilla, learned.uniform.temperature
-    sources = model.tokenize_sources([pair.source for pair in pairs])
-    references = [pair.target for pair in pairs]
+    test = HeldOutSet.from_pairs(model, pairs)
     sizes = [size for size in CURVE_SIZES if size <= settings.max_k]
     curve: dict[str, list[float]] = {"vanilla": [], "uniform": [], "adaptive": []}
-    done, total = 0, len(sizes) * 3 * len(sources)
+    done, total = 0, len(sizes) * 3 * len(test)
     for size in sizes:
         methods: list[Method] = [
             Vanilla(size, tuned.temperature, tuned.knn_share),
@@ -155,8 +154,8 @@ def _curve(
         ]
         for name, method in zip(curve, methods, strict=True):
             decoder = Decoder(model, retriever, method, translator.decoding)
-            curve[name].append(bleu(decoder.texts(decoder.decode(sources)), references))
-            done += len(sources)
+            curve[name].append(translate_held_out(decoder, test).bleu)
+            done += len(test)
             progress("curve", done, total)
     believed = own.weigh(cache.retrieved(snapshot))
     mean = believed.size_probabilities.mean(dim=0).tolist()

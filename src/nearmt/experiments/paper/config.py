@@ -8,7 +8,7 @@ from typing import Any
 
 from nearmt.building.builder import BuildSettings
 from nearmt.errors import MissingExtraError, SettingError
-from nearmt.methods.variants import VARIANTS
+from nearmt.methods.registry import VARIANTS
 
 READY = Path(__file__).parent / "configs"
 SECTIONS = (

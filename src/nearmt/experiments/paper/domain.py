@@ -9,16 +9,16 @@ import torch
 from nearmt.building.builder import BuildSettings, describe_inputs
 from nearmt.corpus import SentencePair
 from nearmt.datastore import Languages, Snapshot
-from nearmt.errors import SettingError
+from nearmt.evaluation.held_out import HeldOutSet
 from nearmt.experiments.paper.config import DomainConfig, PaperConfig
 from nearmt.experiments.paper.workspace import Workspace, as_key, digest, digest_pairs
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.search import Retriever
 from nearmt.store import Store, build
-from nearmt.training.adapt import AdaptationSettings
 from nearmt.training.cache import NeighborCache
 from nearmt.training.devset import DevSet, collect_cache, dev_from_pairs, load_pairs
+from nearmt.training.train_store import AdaptationSettings
 
 _HELD_OUT_SHARE = AdaptationSettings.held_out_share
 
@@ -29,14 +29,11 @@ class TestSet:
     __test__ = False  # tells pytest that this is not a test
 
     def __init__(self, model: Seq2Seq, pairs: list[SentencePair]) -> None:
-        sources = model.tokenize_sources([pair.source for pair in pairs])
-        kept = [i for i in range(len(pairs)) if len(sources[i]) <= model.max_source_tokens]
-        if not kept:
-            raise SettingError("a test set has no pair that the model can translate")
-        self.pairs, self.sources = [pairs[i] for i in kept], [sources[i] for i in kept]
-        self.references = [pair.target for pair in self.pairs]
+        self.held_out = HeldOutSet.from_pairs(model, pairs)
+        self.pairs, self.sources = self.held_out.pairs, self.held_out.sources
+        self.references = self.held_out.references
         self.key = digest_pairs(self.pairs)
-        self.num_skipped = len(pairs) - len(kept)
+        self.num_skipped = len(pairs) - len(self.held_out)
 
     def __len__(self) -> int:
         return len(self.pairs)

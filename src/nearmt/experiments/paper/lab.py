@@ -11,24 +11,25 @@ import torch
 from nearmt.datastore import Languages, replace_file
 from nearmt.decoding.beam import BeamSettings
 from nearmt.decoding.decoder import Decoder, DecodingSettings
-from nearmt.evaluation.scores import as_good_as_the_best, bleu, compare
+from nearmt.evaluation.held_out import ScoredOutputs, translate_held_out
+from nearmt.evaluation.scores import close_to_best, compare
 from nearmt.experiments.paper.config import PaperConfig
 from nearmt.experiments.paper.domain import Domain, TestSet
 from nearmt.experiments.paper.workspace import Workspace, as_key, digest
-from nearmt.methods.metak import FEATURES, MetaK
+from nearmt.methods.metak import FEATURES
 from nearmt.methods.mixture import Method, Vanilla
+from nearmt.methods.network import Network
+from nearmt.methods.network_file import load_network, network_bytes
 from nearmt.methods.registry import describe_method
-from nearmt.methods.variant import VariantNetwork
-from nearmt.methods.variants import load_variant
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.search import Retriever
-from nearmt.training.adapt import PAPER_VANILLA
 from nearmt.training.cache import NeighborCache
 from nearmt.training.devset import load_pairs
 from nearmt.training.fit_damping import fit_damping
 from nearmt.training.schedule import TrainingSettings
 from nearmt.training.train_metak import train_metak
+from nearmt.training.train_store import PAPER_VANILLA
 from nearmt.training.train_variants import train_variant
 from nearmt.training.tune_vanilla import rank_vanilla, temperatures
 
@@ -92,7 +93,7 @@ class Lab:
         features: Sequence[str] = FEATURES,
         sentences: int | None = None,
         shuffled: bool = False,
-    ) -> MetaK:
+    ) -> Network:
         """Return the Meta-k network of a domain, after training it if necessary. T is the domain's own unless given."""
         temperature = temperature or self.temperature(domain)
         settings = self._training(seed=seed or self.config.seeds[0], hidden=hidden, features=tuple(features))
@@ -111,17 +112,17 @@ class Lab:
                 train_part, select_part, max_k=max_k, temperatures=[temperature], settings=settings
             )
             self._fit_damping(domain, trained.network, train_part, select_part)
-            replace_file(path, trained.network.to_bytes())
-        return MetaK.load(path)
+            replace_file(path, network_bytes(trained.network))
+        return load_network(path)
 
     def _fit_damping(
-        self, domain: Domain, network: MetaK | VariantNetwork, train_part: NeighborCache, select_part: NeighborCache
+        self, domain: Domain, network: Network, train_part: NeighborCache, select_part: NeighborCache
     ) -> None:
         """Fit out-of-domain damping, as `nearmt train` does; the paper has none."""
         if not self.config.paper_protocol:
             network.damping = fit_damping(train_part, select_part, network, domain.snapshot).damping
 
-    def variant(self, domain: Domain, name: str, seed: int) -> VariantNetwork:
+    def variant(self, domain: Domain, name: str, seed: int) -> Network:
         """Return the network of a published variant, after training it if necessary."""
         settings = self._training(seed=seed)
         key = {"relative": name, **self._learned_from(domain, self.config.max_k, settings)}
@@ -132,8 +133,8 @@ class Lab:
                 name, train_part, select_part, domain.snapshot, max_k=self.config.max_k, settings=settings
             )
             self._fit_damping(domain, trained.network, train_part, select_part)
-            replace_file(path, trained.network.to_bytes())
-        return load_variant(path)
+            replace_file(path, network_bytes(trained.network))
+        return load_network(path)
 
     def temperature(self, domain: Domain) -> float:
         """Return T at the largest K: the paper's, or the likeliest among those as good as the best BLEU."""
@@ -156,12 +157,12 @@ class Lab:
             networks = [candidate.network for candidate in trained[: self.config.judged_settings]]
             for network in networks:
                 self._fit_damping(domain, network, train_part, select_part)
-            outputs, references = [self._judged(domain, network) for network in networks], self._judging_by(domain)
+            scored = [self._judged(domain, network) for network in networks]
             tried = [
-                {"temperature": network.temperature, "bleu": bleu(texts, references)}
-                for network, texts in zip(networks, outputs, strict=True)
+                {"temperature": network.temperature, "bleu": outputs.bleu}
+                for network, outputs in zip(networks, scored, strict=True)
             ]
-            likeliest = as_good_as_the_best(outputs, references).index(True)
+            likeliest = close_to_best([outputs.texts for outputs in scored], scored[0].references).index(True)
             found = self.workspace.keep("temperature", key, {"best": tried[likeliest]["temperature"], "tried": tried})
         return float(found["best"])
 
@@ -201,30 +202,20 @@ class Lab:
 
     def judge(self, domain: Domain, method: Method) -> float:
         """BLEU of a method on held-out dev sentences."""
-        return bleu(self._judged(domain, method), self._judging_by(domain))
+        return self._judged(domain, method).bleu
 
-    def _judging_by(self, domain: Domain) -> list[str]:
-        """The references of the held-out sentences that are decoded."""
-        return [domain.dev.pairs[i].target for i in domain.held_out[: self.config.judged_sentences]]
-
-    def _judged(self, domain: Domain, method: Method) -> list[str]:
-        """Those sentences, translated."""
-        rows = domain.held_out[: self.config.judged_sentences]
-        dev = domain.dev
-        excluded = [dev.excluded[i] for i in rows]
-        without = excluded if any(item is not None for item in excluded) else None
+    def _judged(self, domain: Domain, method: Method) -> ScoredOutputs:
+        """Some held-out dev sentences, translated."""
+        held_out = domain.dev.held_out(domain.held_out[: self.config.judged_sentences])
         decoder = Decoder(self.model, domain.retriever, method, self.decoding)
-
-        def heard(done: int) -> None:
-            self.progress(f"{domain.name}: choosing", done, len(rows))
-
-        return decoder.texts(decoder.decode([dev.sources[i] for i in rows], without, heard))
+        stage = f"{domain.name}: choosing"
+        return translate_held_out(decoder, held_out, lambda done: self.progress(stage, done, len(held_out)))
 
     def score(self, store: Domain | None, test: TestSet, method: Method | None, *, shuffled: bool = False) -> Result:
         """Translate and score a test set with a domain's store. Without a method, use the model alone."""
         described = describe_method(method)
-        if isinstance(method, MetaK | VariantNetwork):
-            described = {**described, "network": digest(method.to_bytes().hex())}
+        if isinstance(method, Network):
+            described = {**described, "network": digest(network_bytes(method).hex())}
         key: dict[str, Any] = {
             "model": [self.model.identity.weights, self.model.identity.tokenizer],
             "store": store.key if store and method else None,
@@ -243,9 +234,8 @@ class Lab:
                 retriever = ShuffledRetriever(store.snapshot) if shuffled else store.retriever
             decoder = Decoder(self.model, retriever, method, self.decoding)
             stage = f"{store.name if store else 'model'}: translating"
-            outputs = decoder.texts(
-                decoder.decode(test.sources, on_done=lambda done: self.progress(stage, done, len(test)))
-            )
+            scored = translate_held_out(decoder, test.held_out, lambda done: self.progress(stage, done, len(test)))
+            outputs = scored.texts
             found = self.workspace.keep("score", key, {"outputs": outputs, **_scored(outputs, test)})
         settings = {**key["method"], "store": key["store"], "test": key["test"]}
         return Result(found["bleu"], found["chrf"], tuple(found["outputs"]), settings, found["signature"])
