@@ -19,7 +19,7 @@ Scored = tuple[float, tuple[int, ...], float]  # score, token ids, log-probabili
 
 
 class Tables:
-    """Next-token log-probabilities from the sentence, the length and the last two tokens: memory as a model has."""
+    """Next-token log-probabilities that depend on the sentence, the length and the last two tokens."""
 
     def __init__(self, num_sentences: int, vocabulary: int, *, seed: int, spread: float = 1.5) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -50,7 +50,7 @@ def search(tables: Tables, limits: Sequence[int], eos: Sequence[int], how: BeamS
 
 
 def plain_search(tables: Tables, sentence: int, limit: int, eos: Sequence[int], how: BeamSettings) -> list[Scored]:
-    """The same search with lists: no tensors over beams, no batch, no tricks."""
+    """The same search with plain lists, one sentence at a time."""
     penalty = how.length_penalty
     running: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     finished: list[Scored] = []
@@ -74,7 +74,7 @@ def plain_search(tables: Tables, sentence: int, limit: int, eos: Sequence[int], 
 
 
 class ShiftedTables(Tables):
-    """The same numbers, each row in two parts: one for every token, and one for all of them."""
+    """The same log-probabilities, split into a part per token and a part per row."""
 
     def __call__(self, *inputs: Tensor) -> Shifted:  # type: ignore[override]
         log_probs = super().__call__(*inputs)
@@ -83,7 +83,7 @@ class ShiftedTables(Tables):
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
-def test_what_is_to_be_added_to_all_of_a_row_may_come_apart(num_beams):
+def test_a_shift_per_row_is_added_to_all_its_tokens(num_beams):
     how = BeamSettings(num_beams, num_hypotheses=num_beams)
     whole, apart = (search(kind(4, 9, seed=5), [6, 9, 4, 8], [1], how) for kind in (Tables, ShiftedTables))
     for one, other in zip(whole, apart, strict=True):
@@ -107,7 +107,7 @@ def greedy(tables: Tables, sentence: int, limit: int, eos: Sequence[int]) -> tup
     early_stopping=st.sampled_from([False, True, "never"]),
     eos=st.sampled_from([(1,), (2, 5)]),
 )
-def test_equals_a_plain_search(
+def test_beam_search_equals_a_plain_search(
     seed: int,
     limits: list[int],
     num_beams: int,
@@ -135,17 +135,17 @@ def test_one_beam_is_greedy(seed: int, limits: list[int]) -> None:
         assert group[0].token_ids == greedy(tables, sentence, limit, (1,))
 
 
-def test_a_sentence_that_is_done_leaves_the_batch() -> None:
+def test_a_finished_sentence_leaves_the_batch() -> None:
     tables = Tables(3, 12, seed=3)
     search(tables, [2, 8, 5], (1,), BeamSettings(num_beams=3))
     sizes = [len(set(call["sentences"])) for call in tables.calls]
-    assert len(tables.calls[0]["sentences"]) == 3  # one row a sentence
+    assert len(tables.calls[0]["sentences"]) == 3  # one row per sentence
     assert len(tables.calls[1]["sentences"]) == 9
     assert 0 not in tables.calls[2]["sentences"]
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_last_room_is_announced_for_each_sentence() -> None:
+def test_is_last_marks_the_last_step_of_each_sentence() -> None:
     tables = Tables(2, 12, seed=4)
     search(tables, [1, 3], (1,), BeamSettings(num_beams=2, early_stopping="never"))
     assert tables.calls[0]["is_last"] == [True, False]
@@ -187,25 +187,25 @@ def test_no_sentences_give_no_results() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_beams": 0}, "num_beams must be at least 1"),
-        ({"num_beams": 2, "num_hypotheses": 3}, "num_hypotheses must be between"),
+        ({"num_beams": 0}, "`num_beams` must be at least 1"),
+        ({"num_beams": 2, "num_hypotheses": 3}, "`num_hypotheses` must be between"),
         ({"length_penalty": math.nan}, "length_penalty"),
         ({"early_stopping": "soon"}, "early_stopping"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(options: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         BeamSettings(**options)  # type: ignore[arg-type]
 
 
-def test_a_limit_of_zero_is_refused() -> None:
+def test_a_maximum_length_of_zero_is_refused() -> None:
     with pytest.raises(SettingError, match="max_new_tokens"):
         search(Tables(1, 5, seed=0), [0], (1,), BeamSettings())
 
 
 @examples(60)
 @given(st.integers(1, 5), st.integers(1, 3000), st.integers(1, 12), st.integers(0, 10**6))
-def test_the_best_of_each_row_are_those_of_topk(rows: int, width: int, count: int, seed: int) -> None:
+def test_topk_equals_torchs(rows: int, width: int, count: int, seed: int) -> None:
     values = torch.randn(rows, width + 7, generator=torch.Generator().manual_seed(seed))[:, :width]
     count = min(count, width)
     found, places = topk(values, count)

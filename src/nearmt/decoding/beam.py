@@ -1,9 +1,9 @@
-"""Batched beam search over a function that gives the next log-probabilities; knows neither models nor neighbours.
+"""Batched beam search over a function that gives the next log-probabilities; independent of models and neighbours.
 
-For each sentence the result is that of transformers' beam search (greedy search for one beam), whatever else is in
-the batch: 2·num_beams candidates a step (more with several end tokens), of which only the best num_beams may end a
-hypothesis, a length penalty that counts EOS, and the same rules for stopping early. A sentence that is done leaves
-the batch at once.
+Each sentence gets the same result as in transformers' beam search (greedy search with one beam), whatever else is in
+the batch: 2·num_beams candidates per step (more with several end tokens), of which only the best num_beams can end a
+hypothesis, a length penalty that counts EOS, and the same rules for early stopping. Finished sentences leave the
+batch immediately.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from nearmt.models.topk import topk
 
 EarlyStopping = bool | Literal["never"]
 
-_LOST = -1.0e9  # added to the score of what must not be chosen, as transformers does
-_HOPELESS = -1.0e8  # a log-probability below this carries a _LOST
+_LOST = -1.0e9  # added to the score of excluded candidates, as in transformers
+_HOPELESS = -1.0e8  # a log-probability below this includes a _LOST
 
 
 @dataclass(frozen=True)
 class BeamSettings:
-    """How to search.
+    """Settings of beam search.
 
-    `early_stopping`: False stops when no running hypothesis can win at its present length, "never" when none can
-    at the greatest length, True as soon as num_beams hypotheses have ended.
+    With `early_stopping` False, a search stops when no running hypothesis can win at its current length; with "never",
+    when none can win at the maximum length; with True, as soon as num_beams hypotheses are finished.
     """
 
     num_beams: int = 4
@@ -37,20 +37,20 @@ class BeamSettings:
 
     def __post_init__(self) -> None:
         if self.num_beams < 1:
-            raise SettingError(f"num_beams must be at least 1, not {self.num_beams}")
+            raise SettingError(f"`num_beams` must be at least 1, not {self.num_beams}")
         if not 1 <= self.num_hypotheses <= self.num_beams:
             raise SettingError(
-                f"num_hypotheses must be between 1 and num_beams ({self.num_beams}), not {self.num_hypotheses}"
+                f"`num_hypotheses` must be between 1 and `num_beams` ({self.num_beams}), not {self.num_hypotheses}"
             )
         if not abs(self.length_penalty) < 100:
-            raise SettingError(f"length_penalty must be a moderate number, not {self.length_penalty}")
+            raise SettingError(f"`length_penalty` must be between -100 and 100, not {self.length_penalty}")
         if self.early_stopping not in (True, False, "never"):
-            raise SettingError(f"early_stopping must be true, false or 'never', not {self.early_stopping!r}")
+            raise SettingError(f"`early_stopping` must be true, false or 'never', not {self.early_stopping!r}")
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One finished output."""
+    """A finished output."""
 
     token_ids: tuple[int, ...]  # without decoder start; EOS included if it ended with one
     score: float  # log-probability / length ** length_penalty, EOS counted
@@ -58,23 +58,23 @@ class Hypothesis:
 
 
 class Shifted(NamedTuple):
-    """Log-probabilities (rows, vocabulary) that are still to be shifted as a whole, each row by its number."""
+    """Log-probabilities (rows, vocabulary), and a number that must be added to all tokens of a row."""
 
     log_probs: Tensor
     shift: Tensor | None = None  # (rows,)
 
 
 class StepFunction(Protocol):
-    """Log-probabilities of the next token for every row, (rows, vocabulary), hard rules applied."""
+    """Gives the log-probabilities of the next token for every row, (rows, vocabulary), with the logit rules applied."""
 
     def __call__(
         self, token_ids: Tensor, parents: Tensor, prefixes: Tensor, is_last: Tensor, sentences: Tensor
     ) -> Tensor | Shifted:
         """Row i continues row `parents[i]` of the last call with `token_ids[i]`.
 
-        prefixes (rows, t) holds each row's tokens so far, the start token first; is_last (rows,) is true where
-        only one more token fits; sentences (rows,) says which sentence each row belongs to. The first call has
-        one row a sentence, later ones num_beams rows for each sentence still alive.
+        prefixes (rows, t) holds each row's tokens so far, starting with the start token; is_last (rows,) is true
+        where only one more token fits; sentences (rows,) is the sentence of each row. The first call has one row per
+        sentence, later calls num_beams rows per unfinished sentence.
         """
 
 
@@ -89,17 +89,17 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of every sentence, best first.
 
-    `max_new_tokens` has one number a sentence, EOS counted. A sentence with fewer than num_hypotheses possible
-    outputs gets what there is, at least one.
+    `max_new_tokens` has one number per sentence, EOS included. A sentence with fewer than num_hypotheses possible
+    outputs gets all of them, and at least one.
     """
     if any(length < 1 for length in max_new_tokens):
-        raise SettingError("max_new_tokens must be at least 1 for every sentence")
+        raise SettingError("`max_new_tokens` must be at least 1 for every sentence")
     if not eos_token_ids:
         raise SettingError("beam search needs at least one end token")
     if not max_new_tokens:
         return []
     if settings.num_beams == 1:
-        settings = replace(settings, early_stopping=True)  # greedy: the first end token at the top is the end
+        settings = replace(settings, early_stopping=True)  # greedy search stops at the first end token
     search = _Search(max_new_tokens, start_token_id, eos_token_ids, settings, torch.device(device))
     with torch.no_grad():
         while search.is_alive:
@@ -109,9 +109,9 @@ def beam_search(
 
 
 class _Search:
-    """The running and finished hypotheses of the sentences that are still alive.
+    """The running and finished hypotheses of the unfinished sentences.
 
-    S live sentences, B beams, C candidates a sentence and step, t tokens so far with the start token.
+    Shapes: S unfinished sentences, B beams, C candidates per sentence and step, t tokens including the start token.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class _Search:
         self._limits = torch.tensor(list(max_new_tokens), device=device)  # (S,)
         self._sentences = torch.arange(num_sentences, device=device)  # (S,) original numbers
         longest = max(max_new_tokens)
-        # One row a sentence until the first step has given B different tokens.
+        # One row per sentence until the first step has given B different tokens.
         self._prefixes = torch.full((num_sentences, 1, 1), start_token_id, device=device)  # (S, 1 or B, t)
         self._parents = torch.arange(num_sentences, device=device)  # (rows,)
         self._running = torch.zeros(num_sentences, 1, device=device)  # (S, 1 or B) log-probabilities
@@ -156,11 +156,11 @@ class _Search:
         """Choose the next hypotheses."""
         scores, tokens, beams = self._candidates(found)  # each (S, C), best first
         self._step += 1
-        is_full = self._limits == self._step  # (S,) no room for another token
+        is_full = self._limits == self._step  # (S,) the maximum length is reached
         has_ended = torch.isin(tokens, self._eos) | is_full[:, None]
         self._finish(scores, tokens, beams, has_ended)
 
-        # Hypotheses that ended do not run on.
+        # Finished hypotheses are not continued.
         chosen = (scores + has_ended * _LOST).topk(self._settings.num_beams, dim=1)  # (S, B)
         picked = beams.gather(1, chosen.indices)
         rows_before = self._prefixes.shape[1]
@@ -174,7 +174,7 @@ class _Search:
     def _candidates(self, found: Shifted) -> tuple[Tensor, Tensor, Tensor]:
         """Score, token and beam of the C best continuations of each sentence.
 
-        The best C of all beams are among the best C of each, so the running scores are added to few numbers.
+        The best C of all beams are among the best C of each, so running scores are added to C numbers per beam only.
         """
         sentences, beams = self._running.shape
         vocabulary = found.log_probs.shape[1]
@@ -182,8 +182,8 @@ class _Search:
         running = self._running if found.shift is None else self._running + found.shift.view_as(self._running)
         values = best_values.view(sentences, beams, -1) + running[:, :, None]
         if self._step == 0 and self._settings.num_beams > 1:
-            # The other beams start as copies of the first that have already lost; they matter only where the
-            # first has fewer than C possible continuations, as before a forced token.
+            # The other beams start as copies of the first with a score of _LOST. They matter only if the first has
+            # fewer than C possible continuations, as before a forced token.
             copies = torch.full((self._settings.num_beams, 1), _LOST, device=values.device)
             copies[0] = 0.0
             values = values + copies
@@ -196,9 +196,9 @@ class _Search:
         return best.values, tokens, beam
 
     def _finish(self, scores: Tensor, tokens: Tensor, beams: Tensor, has_ended: Tensor) -> None:
-        """Put the ended candidates among the best B to the finished hypotheses, and keep the best B of those."""
+        """Add the ended candidates among the best B to the finished hypotheses, and keep the best B of those."""
         num_beams = self._settings.num_beams
-        ended = has_ended[:, :num_beams]  # a candidate of lower rank may run on but never end a hypothesis
+        ended = has_ended[:, :num_beams]  # candidates of lower rank can continue but not end a hypothesis
         if not bool(ended.any()):
             return
         scores, tokens, beams = scores[:, :num_beams], tokens[:, :num_beams], beams[:, :num_beams]
@@ -217,7 +217,7 @@ class _Search:
         self._done_tokens = merged.gather(1, best.indices[:, :, None].expand(-1, -1, merged.shape[2]))
 
     def _is_over(self) -> Tensor:
-        """(S,) whether running hypotheses can no longer change a sentence's result."""
+        """(S,) True where running hypotheses can no longer change the result."""
         all_done = self._is_done.all(dim=1)
         stop = all_done & (self._settings.early_stopping is True)
         penalty = self._settings.length_penalty
@@ -230,7 +230,7 @@ class _Search:
         return stop | ~(best_possible > threshold)
 
     def _retire(self, is_over: Tensor) -> None:
-        """Write down the results of sentences that are over, and take their rows out of the batch."""
+        """Store the results of finished sentences and remove their rows from the batch."""
         over = is_over.nonzero().flatten().tolist()
         if not over:
             return

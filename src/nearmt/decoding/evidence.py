@@ -1,18 +1,20 @@
-"""Why a word came out: the model's own view of each output token, and the neighbours that voted for it.
+"""Evidence for each output token: its neighbours, and the model's own probabilities.
 
-Nothing is recorded while decoding. The output is force-decoded once more, which gives the same states, and
-searched again; so evidence costs nothing until somebody asks for it.
+Decoding records nothing. The output is force-decoded, which gives the same states, and searched again, so evidence
+costs nothing until it is requested.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import torch
 
 from nearmt.corpus import SentencePair
 from nearmt.decoding.decoder import Decoder
 from nearmt.methods.mixture import mix
 from nearmt.methods.retrieved import Retrieved
 from nearmt.models import Seq2Seq
-from nearmt.retrieval.merged import AnyRetriever
+from nearmt.retrieval.neighbors import Neighbors
 
 _FIRST_CHOICES = 5
 _PROJECTED_ROWS = 512
@@ -20,123 +22,156 @@ _PROJECTED_ROWS = 512
 
 @dataclass(frozen=True)
 class NeighborEvidence:
-    """One stored token that was near, and the segment it comes from."""
+    """A neighbour of an output token, and the segment it comes from."""
 
     token: str
     token_id: int
     squared_distance: float
-    weight: float  # what it added to the probability of its token
+    weight: float  # its contribution to the probability of its token
     segment: SentencePair
-    position: int  # of the token in the segment's target, counted in tokens
+    position: int  # of the token in the segment's target, in tokens
     entry_id: int
     sentence_id: int
-    store: str  # the folder that it is in
+    store: str  # the folder of its store
 
 
 @dataclass(frozen=True)
 class TokenEvidence:
-    """Why one output token came out."""
+    """Why the decoder chose one output token."""
 
     token: str
     token_id: int
-    start: int  # where the token stands in the output text, in characters
+    start: int  # position in the output text, in characters
     end: int
     probability: float  # in the mixture
     nmt_probability: float  # by the model alone
     nmt_share: float  # the model's part of the mixture
-    nmt_first_choices: tuple[tuple[str, float], ...]  # what the model alone would say after the same prefix
-    size_probabilities: dict[int, float]  # how likely it is to believe so many neighbours
+    nmt_first_choices: tuple[tuple[str, float], ...]  # of the model alone, after the same prefix
+    size_probabilities: dict[int, float]  # number of neighbours → its probability
     neighbors: tuple[NeighborEvidence, ...]  # nearest first
     is_models_first_choice: bool
+
+
+@dataclass(frozen=True)
+class _TokenMixture:
+    """How the mixture produced one output token."""
+
+    probability: float
+    nmt_share: float = 1.0
+    size_probabilities: dict[int, float] = field(default_factory=lambda: {0: 1.0})
+    neighbors: tuple[NeighborEvidence, ...] = ()
 
 
 def explain_tokens(
     decoder: Decoder, source: Sequence[int], token_ids: Sequence[int], offset: int = 0
 ) -> list[TokenEvidence]:
-    """The evidence for each token of an output, forced language codes aside; `offset` is where its text begins."""
+    """The evidence for each output token except forced language codes; `offset` is where the output's text begins."""
     model = decoder.model
     target = list(token_ids[len(model.forced_prefix) :])
     if not target:
         return []
-    spans = token_spans(model, target)
     forced = model.force_decode([source], [target], keep_unknown=True)
-    own = model.project(forced.states).log_softmax(dim=1).cpu()
-    gold = forced.token_ids.cpu().unsqueeze(1)
-    own_probability = own.gather(1, gold).squeeze(1).exp()
-    first = own.topk(min(_FIRST_CHOICES, own.shape[1]), dim=1)
-    probability, shares = own_probability, [1.0] * len(target)
-    neighbors: list[tuple[NeighborEvidence, ...]] = [()] * len(target)
-    sizes: list[dict[int, float]] = [{0: 1.0}] * len(target)
-    if decoder.method is not None and decoder.retriever is not None:
-        near = decoder.retriever.search(forced.states, decoder.method.max_k)
-        weights = decoder.method.weigh(Retrieved.at(forced.states, own, near, decoder.retriever))
-        near = near.nearest(weights.neighbor_weights.shape[1])
-        probability = mix(own.clone(), weights, near.token_ids).gather(1, gold).squeeze(1).exp()
-        shares = weights.nmt_share.tolist()
-        sizes = [dict(zip(weights.sizes, row, strict=True)) for row in weights.size_probabilities.tolist()]
-        neighbors = [
-            tuple(
-                _neighbor(decoder.retriever, model.token_texts([token])[0], token, entry_id, distance, weight)
-                for entry_id, distance, weight, token in zip(*columns, strict=True)
-                if entry_id >= 0
-            )
-            for columns in zip(
-                near.entry_ids.tolist(),
-                near.squared_distances.tolist(),
-                weights.neighbor_weights.tolist(),
-                near.token_ids.tolist(),
-                strict=True,
-            )
-        ]
+    log_probs = model.project(forced.states).log_softmax(dim=1).cpu()
+    output = forced.token_ids.cpu().unsqueeze(1)  # (tokens, 1)
+    nmt_probabilities = log_probs.gather(1, output).squeeze(1).exp().tolist()
+    first = log_probs.topk(min(_FIRST_CHOICES, log_probs.shape[1]), dim=1)
+    if decoder.method is None:
+        mixtures = [_TokenMixture(probability) for probability in nmt_probabilities]
+    else:
+        mixtures = _mixtures(decoder, forced.states, log_probs, output)
     return [
         TokenEvidence(
             token=model.token_texts([token])[0],
             token_id=token,
-            start=offset + spans[i][0],
-            end=offset + spans[i][1],
-            probability=float(probability[i]),
-            nmt_probability=float(own_probability[i]),
-            nmt_share=shares[i],
-            nmt_first_choices=tuple(
-                zip(model.token_texts(first.indices[i].tolist()), first.values[i].exp().tolist(), strict=True)
-            ),
-            size_probabilities=sizes[i],
-            neighbors=neighbors[i],
-            is_models_first_choice=int(first.indices[i, 0]) == token,
+            start=offset + start,
+            end=offset + end,
+            probability=mixture.probability,
+            nmt_probability=nmt_probability,
+            nmt_share=mixture.nmt_share,
+            nmt_first_choices=tuple(zip(model.token_texts(choices), probabilities, strict=True)),
+            size_probabilities=mixture.size_probabilities,
+            neighbors=mixture.neighbors,
+            is_models_first_choice=choices[0] == token,
         )
-        for i, token in enumerate(target)
+        for token, (start, end), nmt_probability, mixture, choices, probabilities in zip(
+            target,
+            token_spans(model, target),
+            nmt_probabilities,
+            mixtures,
+            first.indices.tolist(),
+            first.values.exp().tolist(),
+            strict=True,
+        )
     ]
 
 
+def _mixtures(
+    decoder: Decoder, states: torch.Tensor, log_probs: torch.Tensor, output: torch.Tensor
+) -> list[_TokenMixture]:
+    """Retrieve and weigh the neighbours of every output token, as decoding did."""
+    assert decoder.method is not None
+    assert decoder.retriever is not None
+    neighbors = decoder.search(states, None)
+    weights = decoder.method.weigh(Retrieved.at(states, log_probs, neighbors, decoder.retriever))
+    neighbors = neighbors.nearest(weights.neighbor_weights.shape[1])
+    mixed = mix(log_probs.clone(), weights, neighbors.token_ids)
+    rows = zip(
+        mixed.gather(1, output).squeeze(1).exp().tolist(),
+        weights.nmt_share.tolist(),
+        weights.size_probabilities.tolist(),
+        weights.neighbor_weights.tolist(),
+        strict=True,
+    )
+    return [
+        _TokenMixture(
+            probability,
+            nmt_share,
+            dict(zip(weights.sizes, size_probabilities, strict=True)),
+            _neighbor_evidence(decoder, neighbors.rows(slice(row, row + 1)), neighbor_weights),
+        )
+        for row, (probability, nmt_share, size_probabilities, neighbor_weights) in enumerate(rows)
+    ]
+
+
+def _neighbor_evidence(
+    decoder: Decoder, neighbors: Neighbors, weights: Sequence[float]
+) -> tuple[NeighborEvidence, ...]:
+    """The evidence from the neighbours of one token, which are a single row."""
+    assert decoder.retriever is not None
+    found = []
+    columns = (neighbors.entry_ids[0], neighbors.squared_distances[0], neighbors.token_ids[0])
+    for entry_id, distance, token_id, weight in zip(*(column.tolist() for column in columns), weights, strict=True):
+        if entry_id < 0:
+            continue
+        snapshot, stored_id = decoder.retriever.stored_at(entry_id)
+        sentence_id = int(snapshot.sentence_ids_of(stored_id))
+        found.append(
+            NeighborEvidence(
+                token=decoder.model.token_texts([token_id])[0],
+                token_id=token_id,
+                squared_distance=distance,
+                weight=weight,
+                segment=snapshot.text(sentence_id),
+                position=int(snapshot.positions[stored_id]),
+                entry_id=stored_id,
+                sentence_id=sentence_id,
+                store=str(snapshot.folder),
+            )
+        )
+    return tuple(found)
+
+
 def token_spans(model: Seq2Seq, token_ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Where each token stands in the detokenised text: what the text grows by when the token is added."""
+    """The character span of each token: what it adds to the detokenised text."""
     texts = model.detokenize([token_ids[: i + 1] for i in range(len(token_ids))])
     ends = [len(text) for text in texts]
     return [(min(start, end), end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _neighbor(
-    retriever: AnyRetriever, text: str, token_id: int, entry_id: int, distance: float, weight: float
-) -> NeighborEvidence:
-    snapshot, stored_id = retriever.stored_at(entry_id)
-    sentence_id = int(snapshot.sentence_ids_of(stored_id))
-    return NeighborEvidence(
-        token=text,
-        token_id=token_id,
-        squared_distance=distance,
-        weight=weight,
-        segment=snapshot.text(sentence_id),
-        position=int(snapshot.positions[stored_id]),
-        entry_id=stored_id,
-        sentence_id=sentence_id,
-        store=str(snapshot.folder),
-    )
-
-
 def share_not_first_choice(
     decoder: Decoder, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], batch_size: int = 32
 ) -> float:
-    """The share of output tokens that the model alone would not have chosen after the same prefix."""
+    """The share of output tokens that are not the model's first choice after the same prefix."""
     model = decoder.model
     targets = [list(output[len(model.forced_prefix) :]) for output in outputs]
     order = sorted((i for i in range(len(targets)) if targets[i]), key=lambda i: len(targets[i]))
