@@ -1,4 +1,4 @@
-"""Made-up neighbours and caches for tests of the methods: no model and no store behind them."""
+"""Synthetic neighbours and caches for tests of methods, without a model or a store."""
 
 from collections.abc import Callable
 
@@ -12,11 +12,11 @@ VOCABULARY = 20
 
 
 def bare(neighbors: Neighbors) -> Retrieved:
-    """Neighbours with nothing beside them: whoever looks at more fails."""
+    """Neighbours alone: a method that uses anything else fails."""
 
     def refuse(what: str) -> Callable[[], torch.Tensor]:
         def fail() -> torch.Tensor:
-            raise AssertionError(f"{what} was looked at")
+            raise AssertionError(f"the method used {what}")
 
         return fail
 
@@ -25,7 +25,7 @@ def bare(neighbors: Neighbors) -> Retrieved:
 
 
 def make_cache(num_tokens: int = 1500, max_k: int = 8, trust: str = "distance", seed: int = 1) -> NeighborCache:
-    """Near neighbours are right and far ones wrong (`distance`), or all are noise (`noise`)."""
+    """With `trust` "distance", near neighbours are right and far ones random; with "noise", all are random."""
     torch.manual_seed(seed)
     is_near = torch.rand(num_tokens) < 0.4
     distances = torch.where(is_near[:, None], 5.0, 200.0) + torch.rand(num_tokens, max_k).cumsum(1)

@@ -140,7 +140,7 @@ def test_faults_that_are_not_the_memorys_keep_what_was_decoded(memory, toy_model
     with pytest.raises(SettingError, match="at least"):
         built(memory, toy_model, out, train=True, dev=[("one", "pair")])
     assert not partial_folder(out).exists()
-    with pytest.raises(SettingError, match="wants at least 9999"):
+    with pytest.raises(SettingError, match="needs at least 9999"):
         built(memory, toy_model, out, settings=BuildSettings(index="IVF9999,Flat"))
     assert partial_folder(out).exists(), "decoded, and kept"
     assert len(built(memory, toy_model, out, resume=True).sentences) == 120

@@ -154,7 +154,7 @@ LivingStore.TestCase.settings = examples(15, suppressed=tuple(HealthCheck), stat
 @pytest.fixture(autouse=True)
 def _taken_in_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small enough that the entries of a few sentences are taken into the index."""
-    monkeypatch.setattr("nearmt.retrieval.search._TAKEN_IN", 8)
+    monkeypatch.setattr("nearmt.retrieval.search._ADDED_AT_ONCE", 8)
 
 
 @pytest.mark.usefixtures("_taken_in_soon")

@@ -226,7 +226,7 @@ def test_k_live_neighbours_come_back_whatever_was_removed(tmp_path, factory, rem
 
 
 def test_new_entries_are_taken_into_the_index_and_old_retrievers_do_not_see_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("nearmt.retrieval.search._TAKEN_IN", 64)
+    monkeypatch.setattr("nearmt.retrieval.search._ADDED_AT_ONCE", 64)
     indexed_store(tmp_path / "s", 1000, "IVF16,Flat")
     reader = Reader(tmp_path / "s")
     old = reader.retriever

@@ -1,4 +1,4 @@
-"""Meta-k: the network as designed, and that it learns whom to trust."""
+"""Meta-k: the network as in the paper, and what it learns."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def test_the_first_layer_is_initialised_block_by_block():
     assert weight[:, 32:].std().item() == pytest.approx(0.1 * by_hand, rel=0.05)
 
 
-def test_it_learns_to_trust_near_neighbors_and_not_far_ones():
+def test_metak_learns_to_use_near_neighbors_and_not_far_ones():
     train, held = make_cache().split(range(30))
     trained = train_metak(train, held, max_k=8, temperatures=[10.0], settings=QUICK)[0]
     assert trained.loss < trained.base_loss - 0.3
@@ -39,15 +39,14 @@ def test_it_learns_to_trust_near_neighbors_and_not_far_ones():
     assert shares[~is_near].mean() > 0.8
 
 
-def test_it_learns_to_distrust_noise():
+def test_metak_learns_to_ignore_noise():
     train, held = make_cache(trust="noise").split(range(30))
     trained = train_metak(train, held, max_k=8, temperatures=[10.0], settings=QUICK)[0]
     assert trained.loss == pytest.approx(trained.base_loss, abs=0.02)
     assert trained.network.weigh(bare(held.neighbors)).nmt_share.mean() > 0.9
 
 
-def test_its_loss_is_the_likelihood_of_what_it_mixes():
-    """The shortcut that training takes agrees with mixing whole distributions."""
+def test_the_loss_is_the_negative_log_likelihood_of_the_mixture():
     train, held = make_cache().split(range(30))
     trained = train_metak(train, held, max_k=8, temperatures=[10.0], settings=QUICK)[0]
     rows = len(held)
@@ -66,7 +65,7 @@ def test_whole_sentences_are_held_out():
     assert len(train) + len(held) == 1500
 
 
-def test_networks_trained_side_by_side_are_what_each_would_be_alone():
+def test_networks_trained_together_equal_networks_trained_alone():
     train, held = make_cache().split(range(30))
     together = train_metak(train, held, max_k=8, temperatures=[1.0, 10.0, 100.0], settings=QUICK)
     for trained, temperature in zip(together, (1.0, 10.0, 100.0), strict=True):
@@ -76,7 +75,7 @@ def test_networks_trained_side_by_side_are_what_each_would_be_alone():
         assert trained.loss == pytest.approx(alone.loss, abs=1e-5)
 
 
-def test_a_step_is_that_of_torchs_adam_with_clipping():
+def test_a_training_step_equals_torchs_adam_with_clipping():
     train, held = make_cache().split(range(30))
     settings = TrainingSettings(steps=20, first_check=20, check_every=20)
     (trained,) = train_metak(train, held, max_k=8, temperatures=[10.0], settings=settings)
@@ -110,7 +109,7 @@ def test_distance_features_are_scaled_to_a_median_of_100_unless_raw():
 
 
 @pytest.mark.parametrize("features", [("distances",), ("counts",), ("distances", "counts")])
-def test_a_saved_network_is_the_same_network(tmp_path, features):
+def test_a_saved_network_gives_the_same_weights(tmp_path, features):
     network = MetaK(8, 7.5, hidden=4, distance_scale=0.25, features=features)
     (tmp_path / "metak.safetensors").write_bytes(network_bytes(network))
     again = load_network(tmp_path / "metak.safetensors")
@@ -119,14 +118,14 @@ def test_a_saved_network_is_the_same_network(tmp_path, features):
     assert torch.equal(again.weigh(bare(neighbors)).neighbor_weights, network.weigh(bare(neighbors)).neighbor_weights)
 
 
-def test_a_broken_network_file_is_named(tmp_path):
+def test_a_damaged_network_file_is_named(tmp_path):
     for content in (b"", b"12345678", network_bytes(MetaK(4, 1.0))[:-3]):
         (tmp_path / "metak.safetensors").write_bytes(content)
         with pytest.raises(StoreDamagedError, match="metak"):
             load_network(tmp_path / "metak.safetensors")
 
 
-def test_nothing_found_counts_as_the_model_alone_in_training():
+def test_training_uses_the_model_alone_where_no_neighbor_was_found():
     cache = make_cache()
     nothing = torch.zeros_like(cache.neighbors.found)
     neighbors = Neighbors(
@@ -148,7 +147,7 @@ def test_vanilla_is_ranked_by_likelihood():
     assert best.loss < vanilla_loss(cache, Vanilla(1, 10.0, 0.1))
 
 
-def test_temperatures_follow_the_scale_of_the_states():
+def test_temperatures_to_try_follow_the_scale_of_the_states():
     cache = make_cache()
     median = cache.neighbors.squared_distances[:, 0].median().item()
     tried = temperatures(cache)
@@ -157,7 +156,7 @@ def test_temperatures_follow_the_scale_of_the_states():
     assert len(tried) == 8
 
 
-def test_settings_that_make_no_sense_are_refused():
+def test_invalid_settings_are_refused():
     with pytest.raises(SettingError):
         MetaK(8, 0.0)
     with pytest.raises(SettingError):

@@ -1,4 +1,4 @@
-"""The variants of Meta-k against small NumPy references, and that they learn whom to trust."""
+"""The variants of Meta-k against small NumPy references, and what they learn."""
 
 from dataclasses import dataclass, replace
 
@@ -41,13 +41,13 @@ class Columns:
 
 
 def random_retrieved(seed: int, rows: int = 5, max_k: int = 6) -> tuple[Retrieved, Columns, torch.Tensor]:
-    """Random queries and entries, some rows with missing neighbours, one with none, and exact repeats at distance 0."""
+    """Random queries and entries; some rows lack neighbours, one has none, and some entries equal the query."""
     rng = np.random.default_rng(seed)
     columns = Columns(rng.standard_normal((40, WIDTH)).astype(np.float16), rng.random(40).astype(np.float16))
     states = torch.from_numpy(rng.standard_normal((rows, WIDTH)).astype(np.float32))
     states[0] = torch.from_numpy(columns.keys[3].astype(np.float32))
     columns.keys[4] = columns.keys[3]
-    columns.probabilities[:2] = 0  # float16 rounds what is very small to 0
+    columns.probabilities[:2] = 0  # float16 rounds tiny probabilities to 0
     ids = np.stack([rng.permutation(40)[:max_k] for _ in range(rows)])
     ids[0, :2] = 3, 4
     num_found = rng.integers(1, max_k + 1, rows)
@@ -84,25 +84,25 @@ def softmax(x):
 
 
 def kernel_reference(network, retrieved, row):
-    """(λ, p_i of the found neighbours) as KSTER's paper writes it, with everything multiplied by √s."""
+    """(λ, p_i of the found neighbours) as in the paper on KSTER, with keys and queries multiplied by √s."""
     p = {name: part.numpy().astype(np.float64) for name, part in network.state_dict().items()}
     n = int(retrieved.neighbors.found[row].sum())
     root = np.sqrt(network.distance_scale)
     q = retrieved.states[row].numpy().astype(np.float64) * root
     keys = retrieved.keys[row, :n].numpy().astype(np.float64) * root
     sigma = np.exp(p["bandwidth.weight"] @ np.concatenate([q, keys.mean(0)]) + p["bandwidth.bias"])
-    votes = softmax(-np.linalg.norm(q - keys, axis=1) / sigma)
-    x = np.concatenate([q, votes @ keys])
+    p_knn = softmax(-np.linalg.norm(q - keys, axis=1) / sigma)
+    x = np.concatenate([q, p_knn @ keys])
     hidden = np.maximum(p["share.0.weight"] @ x + p["share.0.bias"], 0)
-    return sigmoid(p["share.2.weight"] @ hidden + p["share.2.bias"])[0], votes
+    return sigmoid(p["share.2.weight"] @ hidden + p["share.2.bias"])[0], p_knn
 
 
 def robust_reference(network, retrieved, row):
-    """(λ, p_i of the found neighbours) as the paper on robust kNN-MT writes it."""
+    """(λ, p_i of the found neighbours) as in the paper on robust kNN-MT."""
     p = {name: part.numpy().astype(np.float64) for name, part in network.state_dict().items()}
     near = retrieved.neighbors
     k, n = near.max_k, int(near.found[row].sum())
-    slots = [min(i, n - 1) for i in range(k)]  # what is missing repeats the last found one
+    slots = [min(i, n - 1) for i in range(k)]  # missing slots repeat the last one found
     d = near.squared_distances[row].numpy().astype(np.float64)[slots] * network.distance_scale
     tokens = near.token_ids[row].tolist()
     counts = [len(set(tokens[: i + 1])) for i in slots]
@@ -134,15 +134,15 @@ def test_weights_equal_the_reference(name, seed):
     assert weights.sizes == (0, 6)
     for row in range(len(retrieved)):
         n = int(retrieved.neighbors.found[row].sum())
-        share, votes = REFERENCES[name](network, retrieved, row) if n else (0.0, np.zeros(0))
+        share, p_knn = REFERENCES[name](network, retrieved, row) if n else (0.0, np.zeros(0))
         assert weights.nmt_share[row].item() == pytest.approx(1 - share, abs=1e-4)
-        np.testing.assert_allclose(weights.neighbor_weights[row, :n].numpy(), share * votes, atol=1e-4)
+        np.testing.assert_allclose(weights.neighbor_weights[row, :n].numpy(), share * p_knn, atol=1e-4)
         assert (weights.neighbor_weights[row, n:] == 0).all(), "a missing neighbour has weight"
         assert weights.size_probabilities[row].tolist() == pytest.approx([1 - share, share], abs=1e-4)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_parts_sum_to_one_and_nothing_found_is_the_model_alone(name):
+def test_weights_sum_to_one_and_a_row_without_neighbors_is_the_model_alone(name):
     retrieved, _, log_probs = random_retrieved(3)
     weights = make_network(name).weigh(retrieved)
     assert (weights.nmt_share + weights.neighbor_weights.sum(1)).allclose(torch.ones(5), atol=1e-6)
@@ -153,8 +153,7 @@ def test_parts_sum_to_one_and_nothing_found_is_the_model_alone(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_what_stands_in_a_missing_slot_does_not_matter(name):
-    """Junk keys, tokens and probabilities where nothing was found."""
+def test_the_content_of_missing_slots_does_not_matter(name):
     retrieved, _, _ = random_retrieved(3)
     near, network = retrieved.neighbors, make_network(name)
     tokens = torch.where(near.found, near.token_ids, 7)
@@ -172,7 +171,7 @@ def test_what_stands_in_a_missing_slot_does_not_matter(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_row_does_not_depend_on_its_batch_nor_on_neighbors_beyond_k(name):
+def test_a_row_depends_neither_on_its_batch_nor_on_neighbors_beyond_k(name):
     retrieved, columns, log_probs = random_retrieved(5)
     network = make_network(name, max_k=4)
     together = network.weigh(retrieved)
@@ -186,7 +185,7 @@ def test_a_row_does_not_depend_on_its_batch_nor_on_neighbors_beyond_k(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_gradients_stay_finite_with_nothing_found_and_at_distance_zero(name):
+def test_gradients_are_finite_without_neighbors_and_at_distance_zero(name):
     retrieved, _, _ = random_retrieved(3)
     network = make_network(name)
     weights = network(retrieved)
@@ -195,7 +194,7 @@ def test_gradients_stay_finite_with_nothing_found_and_at_distance_zero(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_saved_network_is_the_same_network(tmp_path, name):
+def test_a_saved_network_gives_the_same_weights(tmp_path, name):
     network = make_network(name)
     path = tmp_path / "network.safetensors"
     path.write_bytes(network_bytes(network))
@@ -212,7 +211,7 @@ def test_a_saved_network_is_the_same_network(tmp_path, name):
 
 
 def columns_for(cache: NeighborCache, probabilities: torch.Tensor | None = None) -> Columns:
-    """Keys that lie as far from the queries as the cache says, all in one direction."""
+    """Keys at the cached distances from the queries, all in one direction."""
     keys = torch.zeros(cache.neighbors.entry_ids.numel(), WIDTH)
     keys[:, 0] = cache.neighbors.squared_distances.flatten().sqrt()
     stored = torch.full((len(keys),), 0.5) if probabilities is None else probabilities.flatten()
@@ -220,7 +219,7 @@ def columns_for(cache: NeighborCache, probabilities: torch.Tensor | None = None)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_it_learns_to_trust_near_neighbors_and_not_far_ones(name):
+def test_a_variant_learns_to_use_near_neighbors_and_not_far_ones(name):
     cache = make_cache()
     columns = columns_for(cache)
     train, held = cache.split(range(30))
@@ -233,7 +232,7 @@ def test_it_learns_to_trust_near_neighbors_and_not_far_ones(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_it_learns_to_distrust_noise(name):
+def test_a_variant_learns_to_ignore_noise(name):
     cache = make_cache(trust="noise")
     columns = columns_for(cache)
     train, held = cache.split(range(30))
@@ -243,27 +242,27 @@ def test_it_learns_to_distrust_noise(name):
 
 
 @pytest.mark.parametrize("where", ["at the key", "at the query"])
-def test_robust_believes_neighbors_less_in_which_the_model_has_no_confidence(where):
-    """At equal distances half of the neighbours are right, and only the model's confidence tells which."""
+def test_robust_gives_less_weight_to_neighbors_with_low_model_confidence(where):
+    """All distances are equal and half of the neighbours are right; only the model's confidence shows which."""
     cache = make_cache(num_tokens=2000)
     is_right = torch.rand(2000, 8) < 0.5
     tokens = torch.where(is_right, cache.gold[:, None], torch.randint(0, VOCABULARY, (2000, 8)))
     near = replace(cache.neighbors, squared_distances=torch.full((2000, 8), 50.0), token_ids=tokens)
-    telling, silent = torch.where(is_right, 0.8, 0.01), torch.full((2000, 8), 0.3)
-    at_key, at_query = (telling, silent) if where == "at the key" else (silent, telling)
+    informative, constant = torch.where(is_right, 0.8, 0.01), torch.full((2000, 8), 0.3)
+    at_key, at_query = (informative, constant) if where == "at the key" else (constant, informative)
     cache = replace(cache, neighbors=near, neighbor_probabilities=at_query)
     columns = columns_for(cache, at_key)
     train, held = cache.split(range(30))
     trained = train_variant("robust", train, held, columns, max_k=8, settings=QUICK)
-    votes = trained.network.weigh(held.retrieved(columns)).neighbor_weights
+    p_knn = trained.network.weigh(held.retrieved(columns)).neighbor_weights
     confident = held.retrieved(columns).stored_probabilities > 0.5
     if where == "at the query":
         confident = held.neighbor_probabilities > 0.5
-    assert votes[confident].mean() > 5 * votes[~confident].mean()
+    assert p_knn[confident].mean() > 5 * p_knn[~confident].mean()
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_its_loss_is_the_likelihood_of_what_it_mixes(name):
+def test_the_loss_is_the_negative_log_likelihood_of_the_mixture(name):
     cache = make_cache()
     columns = columns_for(cache)
     train, held = cache.split(range(30))
@@ -279,8 +278,8 @@ def test_its_loss_is_the_likelihood_of_what_it_mixes(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_start_suits_any_width_of_model(name):
-    """Distances a thousand times as large give the same weights before and after training."""
+def test_training_does_not_depend_on_the_scale_of_distances(name):
+    """Distances a thousand times as large give the same weights."""
     cache = make_cache(num_tokens=400)
     large = replace(
         cache, neighbors=replace(cache.neighbors, squared_distances=cache.neighbors.squared_distances * 1024)
@@ -295,7 +294,7 @@ def test_a_start_suits_any_width_of_model(name):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_neighbors_beyond_k_are_not_learned_from(name):
+def test_training_ignores_neighbors_beyond_k(name):
     cache = make_cache(num_tokens=400)
     columns = columns_for(cache)
     few = replace(QUICK, steps=30, first_check=10, check_every=10)
@@ -306,7 +305,7 @@ def test_neighbors_beyond_k_are_not_learned_from(name):
     assert wide.loss == narrow.loss
 
 
-def test_retrieval_dropout_leaves_out_the_nearest_of_some_rows():
+def test_retrieval_dropout_drops_the_nearest_neighbor_of_some_rows():
     found = torch.tensor([[True, True, True], [True, True, True], [True, True, False], [True, False, False]])
     near = Neighbors(
         torch.tensor([[1.0, 2, 3], [1, 2, 3], [1, 2, 2], [1, 1, 1]]),
@@ -328,7 +327,7 @@ def test_retrieval_dropout_leaves_out_the_nearest_of_some_rows():
     assert kept.neighbor_probabilities[0, :2].tolist() == [1, 2]
 
 
-def test_kernel_is_trained_without_the_nearest_neighbor_in_every_second_row():
+def test_kernel_training_drops_the_nearest_neighbor_of_half_of_the_rows():
     cache = make_cache()
     network = Kernel(8, width=WIDTH)
     seen = perturbed(network, cache, columns_for(cache), 1, np.random.default_rng(1)).neighbors
@@ -337,7 +336,7 @@ def test_kernel_is_trained_without_the_nearest_neighbor_in_every_second_row():
     assert torch.equal(~seen.found[:, -1], dropped)
 
 
-def test_robust_is_trained_with_noise_and_pseudo_neighbors_that_fade():
+def test_robust_training_uses_noise_and_pseudo_neighbors_less_and_less():
     cache = replace(make_cache(trust="noise"), neighbor_probabilities=torch.rand(1500, 8))
     columns = columns_for(cache, torch.rand(len(cache), 8))
     network = Robust(8)
@@ -346,7 +345,7 @@ def test_robust_is_trained_with_noise_and_pseudo_neighbors_that_fade():
     has_gold = (cache.neighbors.token_ids == cache.gold[:, None]).any(1)
     assert not has_gold.all()
     first = seen.neighbors.rows(~has_gold)
-    assert torch.equal(first.token_ids[:, 0], cache.gold[~has_gold]), "the gold token stands first"
+    assert torch.equal(first.token_ids[:, 0], cache.gold[~has_gold]), "the gold token comes first"
     assert (first.squared_distances[:, 0] < 1).all()
     assert torch.equal(seen.stored_probabilities[~has_gold, 0], cache.gold_probability[~has_gold])
     assert torch.equal(seen.neighbor_probabilities[~has_gold, 0], cache.gold_probability[~has_gold])
@@ -354,7 +353,7 @@ def test_robust_is_trained_with_noise_and_pseudo_neighbors_that_fade():
     assert (seen.neighbors.squared_distances[has_gold] != cache.neighbors.squared_distances[has_gold]).all()
     real = seen.neighbors.entry_ids >= 0
     ids = seen.neighbors.entry_ids[real]
-    assert torch.equal(seen.stored_probabilities[real], entries_of(columns.probabilities, ids)), "in the new order, too"
+    assert torch.equal(seen.stored_probabilities[real], entries_of(columns.probabilities, ids)), "in the new order too"
     assert torch.equal(seen.neighbor_probabilities[real], cache.neighbor_probabilities.flatten()[ids])
     late = perturbed(network, cache, columns, 100_000, np.random.default_rng(1))
     assert torch.equal(late.neighbors.squared_distances, plain.neighbors.squared_distances)
@@ -364,7 +363,7 @@ def test_robust_is_trained_with_noise_and_pseudo_neighbors_that_fade():
     assert 0.4 < shares < 0.6
 
 
-def test_noise_on_a_distance_is_that_of_a_noisy_key():
+def test_sampled_distances_are_distributed_as_with_noisy_keys():
     width, variance = 6, 0.3
     difference = torch.tensor([1.0, -2.0, 0.5, 0.0, 1.0, 0.5])
     distance = difference.square().sum()
@@ -385,7 +384,7 @@ def test_entries_are_fetched_by_id_and_missing_ones_are_zero():
     assert top_probabilities(torch.tensor([[0.25, 0.75]]).log())[0].tolist() == pytest.approx([0.75, 0.25] + [0] * 6)
 
 
-def test_settings_that_make_no_sense_are_refused():
+def test_invalid_settings_are_refused():
     cache = make_cache(40)
     columns = columns_for(cache)
     train, held = cache.split(range(2))

@@ -1,4 +1,4 @@
-"""Search: exact means exact, compressed means measured, and what must not be found is not."""
+"""Search: exact search equals brute force, the recall of compressed indexes is measured, exclusions are respected."""
 
 from dataclasses import replace
 
@@ -40,31 +40,31 @@ def test_exact_search_equals_brute_force(tmp_path_factory, count, k, seed):
 
 
 @pytest.mark.parametrize("key_type", ["float16", "float32"])
-def test_faiss_measures_on_the_mapped_keys_what_we_would(tmp_path, key_type):
+def test_reranking_by_faiss_equals_reranking_by_torch(tmp_path, key_type):
     keys = clustered(4000, 32).astype(key_type)
     snapshot = make_store(tmp_path / "s", keys)
     snapshot.keys, snapshot.key_code = keys, KeyCode(key_type)
     index = build_index(snapshot, "PCA16,IVF16,PQ16x4fs", 4)
     queries = torch.from_numpy(clustered(20, 32, 2)).float()
     retriever, plain = Retriever(snapshot, index), Retriever(snapshot, index)
-    assert retriever._measured is not None
-    plain._measured = None
+    assert retriever._reranking is not None
+    plain._reranking = None
     one, two = retriever.search(queries, 8), plain.search(queries, 8)
     assert torch.equal(one.entry_ids, two.entry_ids)
     torch.testing.assert_close(one.squared_distances, two.squared_distances, rtol=1e-5, atol=1e-4)
 
 
-def test_a_faiss_that_cannot_look_at_foreign_memory_is_done_without(tmp_path, monkeypatch):
+def test_search_works_with_a_faiss_that_cannot_use_external_memory(tmp_path, monkeypatch):
     monkeypatch.delattr("faiss.MaybeOwnedVectorUInt8")
     snapshot = make_store(tmp_path / "s", clustered(300, 8))
     retriever = Retriever(snapshot)
-    assert retriever._measured is None
+    assert retriever._reranking is None
     queries = clustered(3, 8, 5).astype(np.float32)
     found = retriever.search(torch.from_numpy(queries), 4)
     np.testing.assert_allclose(found.squared_distances, brute_force(snapshot, queries, 4), rtol=1e-4, atol=1e-4)
 
 
-def test_a_row_does_not_depend_on_what_is_searched_with_it(tmp_path):
+def test_a_row_does_not_depend_on_the_other_rows(tmp_path):
     snapshot = make_store(tmp_path / "s", clustered(3000, 16))
     queries = torch.from_numpy(clustered(64, 16, 2)).float()
     retriever = Retriever(snapshot)
@@ -90,12 +90,12 @@ def test_compressed_search_is_reranked_exactly_and_its_recall_measured(tmp_path)
     assert 0.8 < recall.mass <= 1
     assert worse.mass < recall.mass
     assert measure_recall(Retriever(snapshot), states, excluded, 8).mass == 1
-    with pytest.MonkeyPatch.context() as patch:  # asked for in pieces it is the same
+    with pytest.MonkeyPatch.context() as patch:  # the same in smaller batches
         patch.setattr("nearmt.retrieval.recall._ROWS", 7)
         assert measure_recall(retriever, states, excluded, 8) == recall
 
 
-def test_without_reranking_the_index_states_the_distances(tmp_path):
+def test_without_reranking_the_distances_are_those_of_the_index(tmp_path):
     snapshot = make_store(tmp_path / "s", clustered(2000, 32))
     index = build_index(snapshot, "IVF16,PQ8x4fs", 16)
     queries = torch.from_numpy(clustered(5, 32, 2)).float()
@@ -131,7 +131,7 @@ def test_many_excluded_sentences_still_leave_k_neighbors(tmp_path):
 
 
 @pytest.mark.parametrize("factory", [None, "IVF16,PQ8x4fs"])
-def test_a_deeper_search_of_some_rows_takes_little_memory_and_finds_the_same(tmp_path, monkeypatch, factory):
+def test_a_deeper_search_of_some_rows_in_bounded_memory_finds_the_same(tmp_path, monkeypatch, factory):
     snapshot = make_store(tmp_path / "s", clustered(1000, 16))
     queries = torch.from_numpy(clustered(20, 16, 3).astype(np.float32))
     allowed = np.arange(0, 1000, 29)
@@ -147,14 +147,14 @@ def test_a_deeper_search_of_some_rows_takes_little_memory_and_finds_the_same(tmp
         return found
 
     monkeypatch.setattr(Retriever, "_candidates", recorded)
-    monkeypatch.setattr("nearmt.retrieval.search._MOST_CANDIDATES", 2500)
+    monkeypatch.setattr("nearmt.retrieval.search._MAX_CANDIDATES", 2500)
     found = retriever.search(queries, 32, excluded)
     assert max(rows * columns for rows, columns in shapes[1:]) <= 2500
     for name in ("squared_distances", "token_ids", "entry_ids", "found"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
 
 
-def test_held_out_states_leave_out_the_sentence_and_its_doubles(tmp_path):
+def test_held_out_states_exclude_the_sentence_and_its_duplicates(tmp_path):
     sources = ["same", "same", *(f"s{i}" for i in range(98))]
     snapshot = make_store(tmp_path / "s", clustered(100, 8), sources=sources)
     _, excluded = held_out_states(snapshot, 100)
@@ -186,30 +186,34 @@ def test_small_stores_are_searched_exactly_and_large_ones_are_compressed():
     assert "PQ50x4fs" in choose_factory(10**6, 50)
 
 
-def test_an_index_that_faiss_does_not_know_is_refused(tmp_path):
+def test_an_index_unknown_to_faiss_is_refused(tmp_path):
     snapshot = make_store(tmp_path / "s", clustered(100, 8))
     for factory in ("Nonsense", "IVF1000,Flat", "IVF4,PQ7"):
         with pytest.raises(SettingError):
             build_index(snapshot, factory, 1)
 
 
-def test_an_empty_search_is_empty(tmp_path):
+def test_a_search_without_queries_is_empty(tmp_path):
     snapshot = make_store(tmp_path / "s", clustered(10, 8))
     assert len(Retriever(snapshot).search(torch.zeros(0, 8), 4)) == 0
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF16,Flat"])
-def test_one_byte_keys_are_near_to_what_they_stand_for(tmp_path, factory):
+def test_int8_keys_are_close_to_the_original_keys(tmp_path, factory):
     keys = clustered(2000, 32)
     exact = make_store(tmp_path / "exact", keys)
     manifest = Manifest(model={}, languages=Languages("de", "en"), width=32, key_type="int8")
     (tmp_path / "small").mkdir()
-    for start in (0, 1000):  # the range is that of the first commit
+    for start in (0, 1000):  # the first commit sets the range
         part = keys[start : start + 1000]
         data = SegmentData(
-            [SentencePair(f"source {start + i}", "x") for i in range(1000)], np.ones(1000, np.int64), part,
-            np.zeros(1000, np.int32), np.ones(1000, np.float16), np.zeros(1000, np.uint16),
-        )  # fmt: skip
+            [SentencePair(f"source {start + i}", "x") for i in range(1000)],
+            np.ones(1000, np.int64),
+            part,
+            np.zeros(1000, np.int32),
+            np.ones(1000, np.float16),
+            np.zeros(1000, np.uint16),
+        )
         manifest = append_segment(tmp_path / "small", manifest, data).changed()
     manifest.save(tmp_path / "small")
     small = Snapshot.open(tmp_path / "small")
@@ -223,23 +227,23 @@ def test_one_byte_keys_are_near_to_what_they_stand_for(tmp_path, factory):
     found, expected = Retriever(small, index).search(queries, 8), Retriever(exact).search(queries, 8)
     hits = [np.isin(a, b).mean() for a, b in zip(expected.entry_ids.numpy(), found.entry_ids.numpy(), strict=True)]
     assert np.mean(hits) > 0.9
-    # What faiss measures is what the decoded keys say.
+    # The distances of faiss are those of the decoded keys.
     measured = small.keys_of(found.entry_ids).sub(queries.unsqueeze(1)).square().sum(2)
     torch.testing.assert_close(found.squared_distances, measured, rtol=1e-3, atol=1e-3)
     assert small.keys_of(torch.tensor([[-1, 3]]))[0, 0].abs().sum() == 0
 
 
-def test_where_lists_are_found_by_codes_every_entry_is_in_the_list_of_its_nearest_centre(tmp_path):
+def test_with_coded_centroids_every_entry_is_in_the_list_of_its_nearest_centroid(tmp_path):
     keys = clustered(4000, 16)
     snapshot = make_store(tmp_path / "s", keys)
     index = build_index(snapshot, "IVF64(PQ8x4fs,RFlat),PQ16x4fs", 8)
     index.add(clustered(500, 16, 5).astype(np.float32))
     inverted = faiss.extract_index_ivf(index.handle)
     coarse = faiss.downcast_index(inverted.quantizer)
-    assert coarse.k_factor == 2, "searched"
-    centres = faiss.downcast_index(coarse.refine_index).reconstruct_n(0, 64)
+    assert coarse.k_factor == 2, "reset after adding"
+    centroids = faiss.downcast_index(coarse.refine_index).reconstruct_n(0, 64)
     stored = np.concatenate([keys, clustered(500, 16, 5)]).astype(np.float32)
-    nearest = ((stored[:, None] - centres[None]) ** 2).sum(axis=2).argmin(axis=1)
+    nearest = ((stored[:, None] - centroids[None]) ** 2).sum(axis=2).argmin(axis=1)
     sizes = [inverted.invlists.list_size(number) for number in range(64)]
     assert np.abs(np.bincount(nearest, minlength=64) - sizes).sum() <= 0.01 * len(stored)
     described = save_index(index, snapshot.folder / "index-1.faiss")

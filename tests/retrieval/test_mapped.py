@@ -1,4 +1,4 @@
-"""An index larger than the memory it may take: made in parts, left on disk, searched as one."""
+"""An index larger than its memory limit: built in parts, kept on disk, searched as one."""
 
 from dataclasses import replace
 
@@ -13,14 +13,14 @@ from nearmt.datastore import SegmentData, Snapshot, append_segment, verify
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.retrieval.index import Allowed, load_index
 from nearmt.retrieval.index.exact import StreamedIndex
-from nearmt.retrieval.index.parts import PartedIndex, bytes_in_memory
+from nearmt.retrieval.index.mapped import MappedIndex, bytes_in_memory
 from nearmt.retrieval.indexing import IndexSettings, index_snapshot
 from nearmt.retrieval.recall import held_out_states, measure_recall
 from nearmt.retrieval.search import Retriever
 from synthetic_stores import clustered, make_store
 
 ENTRIES = 40_000
-SMALL = IndexSettings(num_probes=16, max_k=8, memory=600_000)  # bytes: far less than 40,000 entries take
+SMALL = IndexSettings(num_probes=16, max_k=8, memory=600_000)  # bytes, far less than 40,000 entries need
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +31,16 @@ def mapped(tmp_path_factory) -> Snapshot:
     return Snapshot.open(snapshot.folder)
 
 
-def test_a_small_memory_makes_several_parts_and_a_large_one_an_ordinary_index(mapped):
+def test_a_low_memory_limit_gives_several_parts_and_a_high_one_an_ordinary_index(mapped):
     index = mapped.manifest.index
     assert len(index.files) > 2
     assert index.factory.endswith("SQ8")
-    assert isinstance(load_index(mapped), PartedIndex)
+    assert isinstance(load_index(mapped), MappedIndex)
     assert bytes_in_memory(index.factory, 32, ENTRIES) > SMALL.memory
     roomy = replace(SMALL, memory=1 << 30)
     assert not roomy.is_mapped(ENTRIES, 32)
     assert roomy.factory_for(ENTRIES, 32) == IndexSettings().factory_for(ENTRIES, 32)
-    assert IndexSettings.of(mapped.manifest).memory == SMALL.memory, "compaction keeps to it"
+    assert IndexSettings.of(mapped.manifest).memory == SMALL.memory, "compaction uses the same limit"
 
 
 def test_parts_find_what_exact_search_finds(mapped):
@@ -50,13 +50,13 @@ def test_parts_find_what_exact_search_finds(mapped):
     exact = Retriever(mapped, StreamedIndex(mapped)).search(states, 8)
     same = (found.entry_ids == exact.entry_ids).float().mean()
     assert same > 0.95
-    assert found.squared_distances[:, 0].allclose(torch.zeros(len(states)), atol=1e-3), "they stand there themselves"
+    assert found.squared_distances[:, 0].allclose(torch.zeros(len(states)), atol=1e-3), "the queries are stored keys"
 
 
-def test_what_is_not_allowed_is_not_found(mapped):
+def test_entries_that_are_not_allowed_are_not_found(mapped):
     states, _ = held_out_states(mapped, 50)
     retriever = Retriever(mapped)
-    for share in (0.9, 0.05):  # dropped afterwards, and inside the search
+    for share in (0.9, 0.05):  # dropped after the search, and excluded within it
         mask = np.random.default_rng(1).random(ENTRIES) < share
         narrower = Retriever(mapped, retriever.index)
         narrower._allow(Allowed(mask))
@@ -65,23 +65,27 @@ def test_what_is_not_allowed_is_not_found(mapped):
         assert found.found.all()
 
 
-def test_new_entries_are_found_and_compaction_takes_them_in(tmp_path):
+def test_new_entries_are_found_and_compaction_indexes_them(tmp_path):
     snapshot = make_store(tmp_path / "store", clustered(ENTRIES, 32), per_sentence=4)
     snapshot.manifest.changed(index=index_snapshot(snapshot, SMALL)).save(snapshot.folder)
     before = Retriever(Snapshot.open(snapshot.folder))
     keys = clustered(6000, 32, seed=9)
     data = SegmentData(
-        [SentencePair(f"new {i}", f"neu {i}") for i in range(6000)], np.ones(6000, int), keys.astype(np.float16),
-        np.ones(6000, np.int32), np.ones(6000, np.float16), np.zeros(6000, np.uint16),
-    )  # fmt: skip
+        [SentencePair(f"new {i}", f"neu {i}") for i in range(6000)],
+        np.ones(6000, int),
+        keys.astype(np.float16),
+        np.ones(6000, np.int32),
+        np.ones(6000, np.float16),
+        np.zeros(6000, np.uint16),
+    )
     append_segment(snapshot.folder, Snapshot.open(snapshot.folder).manifest, data).changed().save(snapshot.folder)
     after = before.following(Snapshot.open(snapshot.folder))
     assert after.index is before.index
-    assert after.index.num_entries > ENTRIES, "taken into memory"
+    assert after.index.num_entries > ENTRIES, "added in memory"
     queries = torch.from_numpy(keys[::50].astype(np.float16).astype(np.float32))
     expected = torch.arange(ENTRIES, ENTRIES + 6000, 50)
     assert (after.search(queries, 4).entry_ids[:, 0] == expected).all()
-    assert (before.search(queries, 4).entry_ids < ENTRIES).all(), "an older reader sees what it saw"
+    assert (before.search(queries, 4).entry_ids < ENTRIES).all(), "an older reader still sees its own snapshot"
     compaction.compact(snapshot.folder)
     compacted = Snapshot.open(snapshot.folder)
     assert compacted.manifest.index.num_entries == ENTRIES + 6000
@@ -90,7 +94,7 @@ def test_new_entries_are_found_and_compaction_takes_them_in(tmp_path):
     assert verify(snapshot.folder).is_sound
 
 
-def test_a_part_that_is_cut_short_or_gone_is_named(tmp_path):
+def test_a_truncated_or_missing_part_is_named(tmp_path):
     snapshot = make_store(tmp_path / "store", clustered(ENTRIES, 32), per_sentence=4)
     snapshot.manifest.changed(index=index_snapshot(snapshot, SMALL)).save(snapshot.folder)
     part = snapshot.folder / list(Snapshot.open(snapshot.folder).manifest.index.files)[1]
@@ -115,11 +119,11 @@ def test_an_index_whose_lists_cannot_stay_on_disk_is_refused():
     ("text", "expected"),
     [("4G", 4 << 30), ("500M", 500 << 20), ("1.5g", 3 << 29), ("12 GiB", 12 << 30), ("2048", 2048), ("64KB", 65536)],
 )
-def test_memory_is_written_as_people_write_it(text, expected):
+def test_memory_can_be_given_with_units(text, expected):
     assert bytes_of("--memory", text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "much", "-4G", "0", "4X", "G"])
-def test_what_is_no_number_of_bytes_is_refused(text):
+def test_an_invalid_memory_size_is_refused(text):
     with pytest.raises(SettingError, match="--memory"):
         bytes_of("--memory", text)

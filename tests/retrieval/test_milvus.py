@@ -1,7 +1,7 @@
-"""Searching in Milvus: the same neighbours and the same evidence as with faiss, and a clear word when it is gone.
+"""Searching in Milvus: the same neighbours and evidence as with faiss, and clear errors when it is unavailable.
 
-Against Milvus Lite, in the process and behind a port; against a real server where there is one
-(`make milvus-server` installs one, NEARMT_MILVUS_URI names one that runs).
+The tests use Milvus Lite, in the process and behind a port, and a real server if there is one
+(`make milvus-server` installs one; NEARMT_MILVUS_URI is the address of a running one).
 """
 
 import os
@@ -23,7 +23,7 @@ pytest.importorskip("milvus_lite", reason="nearmt[milvus] is not installed")
 
 from milvus_servers import VENV, LiteServer, RealServer
 from nearmt.corpus import SentencePair
-from nearmt.datastore import Filter, Manifest, Snapshot
+from nearmt.datastore import Filter, IndexRecord, Manifest, Snapshot
 from nearmt.errors import IndexUnavailableError, MissingExtraError, SettingError
 from nearmt.experiments.bench.indexes import as_table, compare_indexes
 from nearmt.retrieval import indexing
@@ -46,7 +46,7 @@ NEW = SentencePair("die neue tabelle ist hier .", "the new sheet is here .", "n1
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    monkeypatch.setenv("NEARMT_MILVUS_TIMEOUT", "120")  # tests run side by side
+    monkeypatch.setenv("NEARMT_MILVUS_TIMEOUT", "120")  # tests run in parallel
     monkeypatch.setattr(indexing, "_RECALL_QUERIES", 24)
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
@@ -65,9 +65,9 @@ def lite(tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def real_server(tmp_path_factory) -> Iterator[RealServer]:
-    """One for all tests: on one machine there is room for one."""
+    """One server for all tests: a machine can only run one."""
     if not VENV:
-        pytest.skip("there is no Milvus server to start: make milvus-server installs one")
+        pytest.skip("no Milvus server: make milvus-server installs one")
     server = RealServer(tmp_path_factory.mktemp("milvus"))
     try:
         server.start()
@@ -87,7 +87,7 @@ def uri(request) -> str:
 
 
 def indexed(snapshot: Snapshot, uri: str, factory: str = "milvus", **options: int) -> Snapshot:
-    """The store with an index in Milvus, committed."""
+    """The store with a committed index in Milvus."""
     description = index_snapshot(snapshot, IndexSettings(factory, uri=uri, **options))
     manifest = snapshot.manifest.changed(index=description)
     manifest.save(snapshot.folder)
@@ -101,16 +101,16 @@ def in_milvus(store: Store, uri: str, factory: str = "milvus") -> Store:
 
 @pytest.fixture
 def calls(monkeypatch) -> list[tuple[str, dict]]:
-    """What Milvus is asked, in order."""
-    heard: list[tuple[str, dict]] = []
+    """The calls to Milvus, in order."""
+    recorded: list[tuple[str, dict]] = []
     call = Connection.call
 
-    def hear(self, name, *args, **options):
-        heard.append((name, {"args": args, **options}))
+    def record(self, name, *args, **options):
+        recorded.append((name, {"args": args, **options}))
         return call(self, name, *args, **options)
 
-    monkeypatch.setattr(Connection, "call", hear)
-    return heard
+    monkeypatch.setattr(Connection, "call", record)
+    return recorded
 
 
 @pytest.mark.parametrize("factory", ["milvus:FLAT", "milvus:IVF_FLAT", "milvus:HNSW", "milvus:DISKANN"])
@@ -134,27 +134,27 @@ def test_milvus_finds_what_exact_search_finds(tmp_path, uri, factory, calls):
     assert torch.equal(found.token_ids[same], exact.token_ids[same])
 
 
-def test_without_reranking_milvus_states_the_distances(tmp_path, lite):
+def test_without_reranking_the_distances_are_those_of_milvus(tmp_path, lite):
     snapshot = indexed(make_store(tmp_path / "s", clustered(300, WIDTH)), lite, "milvus:FLAT", reranked=0)
     queries = clustered(5, WIDTH, 2).astype(np.float32)
     found = Retriever(snapshot).search(torch.from_numpy(queries), 4)
     np.testing.assert_allclose(found.squared_distances, brute_force(snapshot, queries, 4), rtol=1e-3)
 
 
-def test_a_filling_that_was_cut_off_is_gone_on_with(tmp_path, uri, monkeypatch):
+def test_an_interrupted_indexing_is_resumed(tmp_path, uri, monkeypatch):
     monkeypatch.setattr(collection, "_WRITTEN_ROWS", 100)
     snapshot = make_store(tmp_path / "s", clustered(450, WIDTH))
     written: list[tuple[str, int, int]] = []
     call = Connection.call
 
-    def cut_off(self, name, *args, **options):
+    def interrupted(self, name, *args, **options):
         if name in ("insert", "upsert"):
             written.append((name, args[1][0]["id"], len(args[1])))
             if len(written) == 3:
                 raise KeyboardInterrupt
         return call(self, name, *args, **options)
 
-    monkeypatch.setattr(Connection, "call", cut_off)
+    monkeypatch.setattr(Connection, "call", interrupted)
     with pytest.raises(KeyboardInterrupt):
         indexed(snapshot, uri)
     assert Manifest.load(snapshot.folder).index is None
@@ -163,12 +163,12 @@ def test_a_filling_that_was_cut_off_is_gone_on_with(tmp_path, uri, monkeypatch):
     queries = torch.from_numpy(snapshot.float_keys(slice(None, None, 50)))
     assert Retriever(done).search(queries, 1).entry_ids.flatten().tolist() == list(range(0, 450, 50))
     written.clear()
-    indexed(snapshot, uri)  # a finished one is found to be finished
+    indexed(snapshot, uri)  # a finished collection is not written again
     assert not written
 
 
 @pytest.mark.parametrize("compared", [0, 4096])
-def test_k_allowed_neighbours_come_back_and_origins_are_filtered_by_milvus(tmp_path, uri, calls, monkeypatch, compared):
+def test_k_allowed_neighbors_are_found_and_milvus_filters_by_origin(tmp_path, uri, calls, monkeypatch, compared):
     monkeypatch.setattr(search, "_COMPARED", compared)
     keys = clustered(400, WIDTH)
     snapshot = make_store(tmp_path / "s", keys)
@@ -186,8 +186,8 @@ def test_k_allowed_neighbours_come_back_and_origins_are_filtered_by_milvus(tmp_p
     expected = exact.filtered(Filter(only=("mine",))).search(queries, 16)
     assert torch.equal(found.entry_ids, expected.entry_ids)
     assert mine[found.entry_ids].all()
-    asked = [options["filter"] for name, options in calls if name == "search"]
-    assert asked == ([f"origin in [{SEVERAL}, {2**61 + 3}]"] if not compared else [])
+    filters = [options["filter"] for name, options in calls if name == "search"]
+    assert filters == ([f"origin in [{SEVERAL}, {2**61 + 3}]"] if not compared else [])
 
 
 def with_units(snapshot: Snapshot, units: np.ndarray) -> Snapshot:
@@ -196,7 +196,7 @@ def with_units(snapshot: Snapshot, units: np.ndarray) -> Snapshot:
 
 
 @pytest.mark.parametrize("removed_share", [0.1, 0.9])
-def test_what_was_removed_is_not_found_and_k_others_are(tmp_path, lite, monkeypatch, removed_share):
+def test_removed_entries_are_not_found_and_k_others_are(tmp_path, lite, monkeypatch, removed_share):
     from synthetic_stores import extended
 
     monkeypatch.setattr(search, "_COMPARED", 10)
@@ -212,25 +212,25 @@ def test_what_was_removed_is_not_found_and_k_others_are(tmp_path, lite, monkeypa
     np.testing.assert_allclose(near.squared_distances.numpy(), np.sort(distances, axis=1)[:, :16], rtol=1e-4)
 
 
-def grounds(translator: Translator, text: str) -> list[list[tuple[str, str, float]]]:
-    """The evidence of a translation, word for word."""
+def evidence(translator: Translator, text: str) -> list[list[tuple[str, str, float]]]:
+    """The evidence for each token of a translation."""
     return [
         [(n.segment.source, n.segment.target, round(n.squared_distance, 3)) for n in token.neighbors]
         for token in translator.explain(text).tokens
     ]
 
 
-def test_a_living_memory_in_milvus_is_the_same_as_with_faiss(store_copy, toy_model, lite, tmp_path, monkeypatch):
-    monkeypatch.setattr(indexing, "_CARRIED", 20)
-    # So that equal distances are summed alike: faiss rounds otherwise than torch does, and would part what is tied.
-    monkeypatch.setattr("nearmt.retrieval.search._TAKEN_IN", 256)
+def test_a_changing_store_gives_the_same_results_as_with_faiss(store_copy, toy_model, lite, tmp_path, monkeypatch):
+    monkeypatch.setattr(indexing, "_MIN_ADDED", 20)
+    # So that both stores compute distances with torch: faiss rounds differently, which would break ties.
+    monkeypatch.setattr("nearmt.retrieval.search._ADDED_AT_ONCE", 256)
     twin = Path(shutil.copytree(store_copy, tmp_path / "twin.store"))
     stores = [in_milvus(Store(store_copy, model=toy_model), lite, "milvus:FLAT"), Store(twin, model=toy_model)]
     translators = [Translator(store.folder, model=toy_model) for store in stores]
 
     def same() -> None:
         for text in (TEXT, NEW.source):
-            one, two = (grounds(translator, text) for translator in translators)
+            one, two = (evidence(translator, text) for translator in translators)
             assert one == two
             texts = [translator.translate([text])[0].text for translator in translators]
             assert texts[0] == texts[1]
@@ -242,9 +242,9 @@ def test_a_living_memory_in_milvus_is_the_same_as_with_faiss(store_copy, toy_mod
     ]
     for store in stores:
         store.add([NEW, *more])
-    carried = stores[0].manifest.index
-    assert carried.collection == before.collection
-    assert before.num_entries < carried.num_entries == len(stores[0].snapshot())
+    extended = stores[0].manifest.index
+    assert extended.collection == before.collection
+    assert before.num_entries < extended.num_entries == len(stores[0].snapshot())
     same()
     for store in stores:
         store.add([SentencePair(NEW.source, "the corrected sheet is here .", "n1", "client-x")])
@@ -252,7 +252,7 @@ def test_a_living_memory_in_milvus_is_the_same_as_with_faiss(store_copy, toy_mod
         store.remove(unit_id="m3")
     same()
     only = Filter(only=("client-*",))
-    one, two = (grounds(translator.filtered(only), NEW.source) for translator in translators)
+    one, two = (evidence(translator.filtered(only), NEW.source) for translator in translators)
     assert one == two
     for store in stores:
         store.compact()
@@ -264,19 +264,19 @@ def test_a_living_memory_in_milvus_is_the_same_as_with_faiss(store_copy, toy_mod
     assert compacted.collection in listed
     assert before.collection not in listed
     assert stores[0].verify().is_sound
-    # And back again: nothing is left in Milvus.
+    # Back to faiss: nothing is left in Milvus.
     stores[0].index(IndexSettings())
     same()
     assert compacted.collection not in Connection(lite).call("list_collections")
     assert stores[0].manifest.index.kind == "faiss"
 
 
-def test_a_sentence_that_got_an_origin_is_marked_so_when_entries_are_carried(store_copy, toy_model, lite, monkeypatch):
-    monkeypatch.setattr(indexing, "_CARRIED", 1)
+def test_a_new_origin_of_a_sentence_is_written_with_the_next_entries(store_copy, toy_model, lite, monkeypatch):
+    monkeypatch.setattr(indexing, "_MIN_ADDED", 1)
     monkeypatch.setattr(search, "_COMPARED", 0)
     store = in_milvus(Store(store_copy, model=toy_model), lite, "milvus:FLAT")
     known = next(store.snapshot().texts())
-    store.add([SentencePair(known.source, known.target, "u", "client-x")])  # no new entry: not carried yet
+    store.add([SentencePair(known.source, known.target, "u", "client-x")])  # no new entry: not written yet
     retriever = Retriever(store.snapshot())
     state = torch.from_numpy(store.snapshot().float_keys(slice(0, 1)))
     only = Filter(only=("client-x",))
@@ -291,8 +291,8 @@ def test_a_sentence_that_got_an_origin_is_marked_so_when_entries_are_carried(sto
     assert Retriever(snapshot).filtered(only).search(state, 1).entry_ids.item() == 0
 
 
-def test_readers_of_before_a_change_are_not_disturbed(store_copy, toy_model, lite, monkeypatch):
-    monkeypatch.setattr(indexing, "_CARRIED", 1)
+def test_readers_of_older_snapshots_see_no_change(store_copy, toy_model, lite, monkeypatch):
+    monkeypatch.setattr(indexing, "_MIN_ADDED", 1)
     store = in_milvus(Store(store_copy, model=toy_model), lite, "milvus:FLAT")
     old = Reader(store_copy).retriever
     states = torch.from_numpy(store.snapshot().float_keys(slice(0, 5)))
@@ -302,12 +302,12 @@ def test_readers_of_before_a_change_are_not_disturbed(store_copy, toy_model, lit
     assert torch.equal(before.entry_ids, after.entry_ids)
     store.remove(unit_id="x3")
     store.compact()
-    after = old.search(states, 8)  # the collection is gone
+    after = old.search(states, 8)  # the collection was dropped
     assert torch.equal(before.entry_ids, after.entry_ids)
 
 
-def test_a_copy_neither_writes_to_the_collection_nor_drops_it(store_copy, toy_model, lite, tmp_path, monkeypatch):
-    monkeypatch.setattr(indexing, "_CARRIED", 1)
+def test_a_copied_store_never_writes_to_or_drops_the_collection(store_copy, toy_model, lite, tmp_path, monkeypatch):
+    monkeypatch.setattr(indexing, "_MIN_ADDED", 1)
     store = in_milvus(Store(store_copy, model=toy_model), lite, "milvus:FLAT")
     name = store.manifest.index.collection
     twin = Store(Path(shutil.copytree(store_copy, tmp_path / "twin.store")), model=toy_model)
@@ -321,21 +321,13 @@ def test_a_copy_neither_writes_to_the_collection_nor_drops_it(store_copy, toy_mo
     assert Manifest.load(moved).index.num_entries == Manifest.load(moved).num_entries
 
 
-def test_additions_hold_though_milvus_is_away(store_copy, toy_model, monkeypatch, caplog):
-    monkeypatch.setattr(indexing, "_CARRIED", 1)
+def test_additions_succeed_while_milvus_is_unavailable(store_copy, toy_model, monkeypatch, caplog):
+    monkeypatch.setattr(indexing, "_MIN_ADDED", 1)
     monkeypatch.setenv("NEARMT_MILVUS_TIMEOUT", "1")
     manifest = Manifest.load(store_copy)
-    away = {
-        "kind": "milvus",
-        "factory": "milvus:FLAT",
-        "uri": "http://127.0.0.1:1",
-        "num_units": 0,
-        "num_entries": 0,
-        "collection": collection.owned_prefix(store_copy, manifest) + "x",
-        "num_at_making": 0,
-        "files": {},
-    }
-    manifest.changed(index={**away, "num_probes": 1, "reranked": 8}).save(store_copy)
+    name = collection.owned_prefix(store_copy, manifest) + "x"
+    record = IndexRecord("milvus", "milvus:FLAT", 1, 0, uri="http://127.0.0.1:1", collection=name, reranked=8)
+    manifest.changed(index=record).save(store_copy)
     store = Store(store_copy, model=toy_model)
     began = time.monotonic()
     for number in range(20):
@@ -344,7 +336,7 @@ def test_additions_hold_though_milvus_is_away(store_copy, toy_model, monkeypatch
     assert sum("not in the index" in record.message for record in caplog.records) == 1
 
 
-def test_a_collection_that_somebody_dropped_is_filled_anew_by_indexing(store_copy, toy_model, lite):
+def test_indexing_recreates_a_dropped_collection(store_copy, toy_model, lite):
     store = in_milvus(Store(store_copy, model=toy_model), lite)
     Connection(lite).call("drop_collection", store.manifest.index.collection)
     states = torch.from_numpy(store.snapshot().float_keys(slice(0, 2)))
@@ -354,7 +346,7 @@ def test_a_collection_that_somebody_dropped_is_filled_anew_by_indexing(store_cop
     assert Retriever(store.snapshot()).search(states, 4).found.all()
 
 
-def test_a_store_is_built_in_milvus_and_replaced_there(client, toy_model, lite, tmp_path):
+def test_a_rebuilt_store_replaces_its_collection(client, toy_model, lite, tmp_path):
     from nearmt.building.builder import BuildSettings
 
     settings = BuildSettings(index="milvus:FLAT", uri=lite)
@@ -367,11 +359,11 @@ def test_a_store_is_built_in_milvus_and_replaced_there(client, toy_model, lite, 
     assert again.manifest.index.collection in listed
 
 
-def test_indexes_are_compared_side_by_side_and_leave_nothing(tmp_path, lite):
+def test_comparing_indexes_leaves_nothing_in_milvus(tmp_path, lite):
     snapshot = make_store(tmp_path / "s", clustered(300, WIDTH), per_sentence=3)
     before = Connection(lite).call("list_collections")
-    asked = [IndexSettings(), IndexSettings("milvus:FLAT", uri=lite)]
-    found = compare_indexes(snapshot, asked, num_queries=40, rows=8, k=4, rounds=2)
+    settings = [IndexSettings(), IndexSettings("milvus:FLAT", uri=lite)]
+    found = compare_indexes(snapshot, settings, num_queries=40, rows=8, k=4, rounds=2)
     assert [one["index"] for one in found] == ["faiss Flat", f"milvus:FLAT at {lite}"]
     assert all(one["recall"]["mass"] > 0.99 and one["median"] > 0 for one in found)
     assert Connection(lite).call("list_collections") == before
@@ -380,14 +372,13 @@ def test_indexes_are_compared_side_by_side_and_leave_nothing(tmp_path, lite):
     assert all(len(row) == len(table.headings) for row in table.rows)
 
 
-def test_a_milvus_that_is_not_there_is_told_in_one_sentence(client, tmp_path, monkeypatch):
+def test_an_unavailable_milvus_is_reported_in_one_sentence(client, tmp_path, monkeypatch):
     monkeypatch.setenv("NEARMT_MILVUS_TIMEOUT", "1")
     snapshot = make_store(tmp_path / "s", clustered(20, WIDTH))
-    with pytest.raises(IndexUnavailableError, match=r"Milvus at http://127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(IndexUnavailableError, match=r"Milvus at http://127\.0\.0\.1:1 does not respond"):
         IndexSettings("milvus", uri="http://127.0.0.1:1").check(WIDTH)
-    described = {"kind": "milvus", "factory": "milvus:FLAT", "uri": "http://127.0.0.1:1", "collection": "x",
-                 "num_probes": 1, "num_entries": 20, "num_units": 20, "num_at_making": 20, "files": {}}  # fmt: skip
-    retriever = Retriever(Snapshot(snapshot.folder, snapshot.manifest.changed(index=described)))
+    record = IndexRecord("milvus", "milvus:FLAT", 1, 20, uri="http://127.0.0.1:1", collection="x", num_units=20)
+    retriever = Retriever(Snapshot(snapshot.folder, snapshot.manifest.changed(index=record)))
     began = time.monotonic()
     for _ in range(2):
         with pytest.raises(IndexUnavailableError):
@@ -395,55 +386,57 @@ def test_a_milvus_that_is_not_there_is_told_in_one_sentence(client, tmp_path, mo
     assert time.monotonic() - began < 20
     process = subprocess.run(
         [sys.executable, "-m", "nearmt", "index", client.store, "--index", "milvus", "--uri", "http://127.0.0.1:1"],
-        capture_output=True, text=True, env=dict(os.environ), timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert process.returncode == 2
     assert len(process.stderr.strip().splitlines()) == 1
-    assert process.stderr.startswith("nearmt: Milvus at http://127.0.0.1:1 does not answer")
+    assert process.stderr.startswith("nearmt: Milvus at http://127.0.0.1:1 does not respond")
 
 
 @pytest.mark.parametrize(
-    ("index", "uri", "said"),
+    ("index", "uri", "message"),
     [
-        ("milvus", None, "needs --uri"),
-        (None, "http://localhost:19530", "goes with --index milvus"),
-        ("Flat", "http://localhost:19530", "goes with --index milvus"),
+        ("milvus", None, "`index` milvus needs `uri`"),
+        (None, "http://localhost:19530", "`uri` .* needs `index` milvus"),
+        ("Flat", "http://localhost:19530", "`uri` .* needs `index` milvus"),
         ("milvus:TREE", "http://localhost:19530", "milvus:HNSW"),
         ("milvus:HNSW,nlist=4", "http://localhost:19530", "takes M=N"),
         ("milvus:HNSW,M=many", "http://localhost:19530", "takes M=N"),
-        ("milvus", "ftp://localhost", "no place of a Milvus"),
+        ("milvus", "ftp://localhost", "not a Milvus address"),
         ("milvus", "somewhere", "ends in .db"),
         ("milvus", "http://root:secret@localhost:19530", "NEARMT_MILVUS_TOKEN"),
         ("milvus:DISKANN", "x.db", "Lite has no DISKANN"),
     ],
 )
-def test_what_does_not_go_together_is_refused(index, uri, said):
-    with pytest.raises(SettingError, match=said):
+def test_invalid_combinations_are_refused(index, uri, message):
+    with pytest.raises(SettingError, match=message):
         IndexSettings(index, uri=uri)
 
 
-def test_numbers_of_an_index_are_read_and_chosen(monkeypatch):
+def test_index_parameters_are_parsed_and_chosen_by_size(monkeypatch):
     assert str(MilvusChoice.parse("milvus")) == "milvus:IVF_FLAT"
-    assert MilvusChoice.parse("milvus").making(400_000) == {"nlist": 2048}
-    assert MilvusChoice.parse("milvus").making(10) == {"nlist": 1}
+    assert MilvusChoice.parse("milvus").build_parameters(400_000) == {"nlist": 2048}
+    assert MilvusChoice.parse("milvus").build_parameters(10) == {"nlist": 1}
     chosen = MilvusChoice.parse("milvus:HNSW,M=8,ef=64")
-    assert (str(chosen), chosen.making(5)) == ("milvus:HNSW,M=8,ef=64", {"M": 8, "efConstruction": 200})
-    assert (chosen.searching(5, 1, 10), chosen.searching(5, 1, 128)) == ({"ef": 64}, {"ef": 128})
-    assert MilvusChoice.parse("milvus:IVF_SQ8,nlist=64").searching(1000, 128, 5) == {"nprobe": 64}
+    assert (str(chosen), chosen.build_parameters(5)) == ("milvus:HNSW,M=8,ef=64", {"M": 8, "efConstruction": 200})
+    assert (chosen.search_parameters(5, 1, 10), chosen.search_parameters(5, 1, 128)) == ({"ef": 64}, {"ef": 128})
+    assert MilvusChoice.parse("milvus:IVF_SQ8,nlist=64").search_parameters(1000, 128, 5) == {"nprobe": 64}
     assert checked_uri("x.db") == str(Path("x.db").absolute())
     monkeypatch.setenv("NEARMT_MILVUS_TIMEOUT", "soon")
     with pytest.raises(SettingError, match="NEARMT_MILVUS_TIMEOUT"):
         Connection("x.db")
 
 
-def test_a_missing_package_is_one_sentence(monkeypatch):
+def test_a_missing_package_is_reported_in_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     with pytest.raises(MissingExtraError, match=r'pip install "nearmt\[milvus\]"'):
         Connection("x.db").call("list_collections")
 
 
 @pytest.mark.parametrize("kind", ["lite", REAL])
-def test_while_milvus_is_stopped_the_server_answers_503_and_it_recovers(
+def test_the_server_answers_503_while_milvus_is_stopped_and_recovers(
     request, store_copy, toy_model, tmp_path, monkeypatch, kind
 ):
     milvus = request.getfixturevalue("real_server") if kind == "real" else LiteServer(tmp_path / "milvus")
@@ -453,7 +446,7 @@ def test_while_milvus_is_stopped_the_server_answers_503_and_it_recovers(
         in_milvus(Store(store_copy, model=toy_model), milvus.uri, "milvus:FLAT")
         monkeypatch.setenv("NEARMT_MILVUS_TIMEOUT", "3")
         with running(settings_for(store_copy)) as server:
-            until_it_works(server)
+            wait_until_it_works(server)
             expected = server.translate(TEXT)
             milvus.stop()
             began = time.monotonic()
@@ -469,19 +462,19 @@ def test_while_milvus_is_stopped_the_server_answers_503_and_it_recovers(
             ):
                 assert (reply.status_code, reply.headers["Retry-After"]) == (503, "5")
                 assert "search engine" in reply.text
-            assert server.translate(TEXT, method="base")  # what needs no memory goes on
-            with running(settings_for(store_copy)) as begun_without:  # it starts all the same
-                assert begun_without.post("/v1/translate", {"text": TEXT}).status_code == 503
+            assert server.translate(TEXT, method="base")  # the plain model needs no search
+            with running(settings_for(store_copy)) as started_without:  # it starts without Milvus
+                assert started_without.post("/v1/translate", {"text": TEXT}).status_code == 503
                 milvus.start()
-                for one in (server, begun_without):
-                    until_it_works(one)
+                for one in (server, started_without):
+                    wait_until_it_works(one)
                     assert one.translate(TEXT) == expected
     finally:
         if kind == "lite":
             milvus.stop()
 
 
-def until_it_works(server) -> None:
+def wait_until_it_works(server) -> None:
     until = time.monotonic() + 120
     while server.post("/v1/translate", {"text": TEXT}).status_code != 200:
         assert time.monotonic() < until
@@ -489,29 +482,32 @@ def until_it_works(server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "asked"),
+    ("answers", "num_calls"),
     [
-        ([[(5000, "")], [(5000, ""), (10, "")], [(5000, "key"), (10, "")], [(5000, "")]], 3),  # a small one gets none
+        (
+            [[(5000, "")], [(5000, ""), (10, "")], [(5000, "key"), (10, "")], [(5000, "")]],
+            3,
+        ),  # small segments get no index
         ([[]], 1),
-        ([IndexUnavailableError("it does not tell")], 1),
+        ([IndexUnavailableError("not supported")], 1),
     ],
 )
-def test_an_index_is_measured_when_the_server_uses_it(monkeypatch, answers, asked):
-    heard = []
+def test_recall_is_measured_once_the_server_uses_the_index(monkeypatch, answers, num_calls):
+    calls = []
 
     class Server:
         uri = "http://milvus.example:19530"
 
         def call(self, name, collection):
-            heard.append((name, collection))
-            answer = answers[len(heard) - 1]
+            calls.append((name, collection))
+            answer = answers[len(calls) - 1]
             if isinstance(answer, Exception):
                 raise answer
             return [SimpleNamespace(num_rows=rows, index_name=index) for rows, index in answer]
 
     monkeypatch.setattr(collection, "_POLL_SECONDS", 0.0)
     collection._wait_for_loaded_index(Server(), "c")
-    assert heard == [("list_loaded_segments", "c")] * asked
+    assert calls == [("list_loaded_segments", "c")] * num_calls
     monkeypatch.setattr(collection, "_LOADING_SECONDS", 0.0)
     collection._wait_for_loaded_index(Server(), "c")
-    assert len(heard) == asked, "the time is up"
+    assert len(calls) == num_calls, "the time limit was reached"

@@ -17,7 +17,7 @@ from nearmt.datastore import Manifest, SegmentData, Snapshot, append_segment, da
 from nearmt.errors import IndexUnavailableError, MissingExtraError, SettingError, StoreError
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
-from nearmt.retrieval.indexing import carried
+from nearmt.retrieval.indexing import extend_index
 
 _PATIENCE = 30.0  # seconds to wait for another writer
 _PAIRS_A_COMMIT = 256  # the lock is held for so many at a time, so that others get their turn
@@ -118,7 +118,7 @@ class Editor:
         if time.monotonic() < self._carries_from:
             return manifest
         try:
-            return carried(self.folder, manifest)
+            return extend_index(self.folder, manifest)
         except (IndexUnavailableError, MissingExtraError, StoreError) as error:
             self._carries_from = time.monotonic() + _RESTING_SECONDS
             log.warning("new entries are not in the index of %s yet: %s", self.folder, error)

@@ -1,4 +1,4 @@
-"""From decoder states to neighbours: indexes, exact distances, filters, several stores, a store that changes.
+"""From decoder states to neighbours: indexes, exact distances, filters, several stores, stores that change.
 
-`index/` is the only place that imports faiss and pymilvus.
+Only `index/` imports faiss and pymilvus.
 """

@@ -1,4 +1,4 @@
-"""Making the index of a store, and measuring what it misses."""
+"""Building the index of a store and measuring its recall."""
 
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -8,49 +8,49 @@ from nearmt.datastore import IndexRecord, Manifest, Snapshot, storage_errors
 from nearmt.errors import SettingError
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.index.faiss_index import build_index, check_factory, choose_factory, fewest_entries, save_index
+from nearmt.retrieval.index.mapped import build_parts, bytes_in_memory, check_mapped, choose_mapped_factory
 from nearmt.retrieval.index.milvus import (
     Connection,
     MilvusChoice,
     checked_uri,
     drop_collections,
+    extend_collection,
     is_milvus,
     make_collection,
     owned_prefix,
-    take_in,
 )
-from nearmt.retrieval.index.parts import build_parts, bytes_in_memory, check_mapped, choose_mapped_factory
 from nearmt.retrieval.recall import held_out_states, measure_recall
 from nearmt.retrieval.search import PROBES, RERANKED, Retriever
 
 _RECALL_QUERIES = 512
-_CARRIED = 1024  # so many new entries are carried into a collection at once; until then they are compared one by one
+_MIN_ADDED = 1024  # new entries are added to a collection in batches of at least this size
 
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """Which index is made and how it is searched."""
+    """The type of an index and how it is searched."""
 
     factory: str | None = None  # a faiss factory string, or milvus:TYPE; chosen by size if None
     num_probes: int = PROBES
-    reranked: int = RERANKED  # candidates whose distances are measured exactly; 0 keeps the index's own
+    reranked: int = RERANKED  # candidates whose distances are computed exactly; 0 keeps the distances of the index
     max_k: int = 32  # the K that recall is measured at
-    memory: int | None = None  # bytes; an index that takes more is made in parts whose lists stay on disk
-    uri: str | None = None  # where Milvus is
+    memory: int | None = None  # bytes; a larger index is built in parts whose lists stay on disk
+    uri: str | None = None  # of Milvus
 
     def __post_init__(self) -> None:
         if is_milvus(self.factory) and self.uri is None:
-            raise SettingError(f"--index {self.factory} needs --uri: where Milvus is, or a file that ends in .db")
+            raise SettingError(f"`index` {self.factory} needs `uri`: the address of Milvus, or a file that ends in .db")
         if self.uri is not None:
             if not is_milvus(self.factory):
-                raise SettingError("--uri says where Milvus is: it goes with --index milvus")
+                raise SettingError("`uri` is the address of Milvus and needs `index` milvus")
             object.__setattr__(self, "uri", checked_uri(self.uri))
             MilvusChoice.parse(str(self.factory)).check(str(self.uri))
             if self.memory is not None:
-                raise SettingError("--memory bounds an index in the store's folder: it does not go with Milvus")
+                raise SettingError("`memory` limits an index in the store's folder and cannot be used with Milvus")
 
     @classmethod
     def of(cls, manifest: Manifest) -> "IndexSettings":
-        """What the index of a store was made with."""
+        """The settings that the index of a store was built with."""
         index = manifest.index
         if index is None:
             return cls()
@@ -65,7 +65,7 @@ class IndexSettings:
 
     @property
     def milvus(self) -> MilvusChoice | None:
-        """Which of Milvus's indexes it is, if it is one."""
+        """The type of the index in Milvus, if it is one."""
         return MilvusChoice.parse(self.factory) if self.factory is not None and is_milvus(self.factory) else None
 
     def factory_for(self, num_entries: int, width: int) -> str:
@@ -74,16 +74,16 @@ class IndexSettings:
         return str(self.milvus or self.factory or choose_factory(num_entries, width))
 
     def fewest_entries(self, width: int) -> int:
-        """How many entries the index needs at least."""
+        """The minimum number of entries of the index."""
         return fewest_entries(self.factory, width) if self.factory is not None and self.milvus is None else 0
 
     def is_mapped(self, num_entries: int, width: int) -> bool:
-        """Whether the index would take more memory than there may be."""
+        """True if building the index in memory would exceed `memory`."""
         factory = self.factory or choose_factory(num_entries, width)
         return self.memory is not None and bytes_in_memory(factory, width, num_entries) > self.memory
 
     def check(self, width: int) -> None:
-        """Refuse what faiss does not understand, or the memory would not do for, and a Milvus that is not there."""
+        """Refuse an index that faiss does not know or cannot keep on disk, and a Milvus that does not respond."""
         if self.milvus is not None:
             assert self.uri is not None
             with closing(Connection(self.uri)) as connection:
@@ -95,22 +95,22 @@ class IndexSettings:
 
 
 def index_name(manifest: Manifest) -> str:
-    """The file of an index made of a store as it is now; no other time gives the same."""
+    """The file name of an index of this version of a store."""
     return f"index-{manifest.generation:06d}-{manifest.version:06d}.faiss"
 
 
 def index_snapshot(
     snapshot: Snapshot, settings: IndexSettings, progress: Progress = silent, home: Path | None = None
 ) -> IndexRecord:
-    """Make an index of all entries, in the store's folder or in Milvus, and measure what it misses.
+    """Build an index of all entries, in the store's folder or in Milvus, and measure its recall.
 
-    Gives what the manifest should say of it. `home` is the store's folder, where the snapshot is of another.
+    `home` is the store's folder if the snapshot is in another one, as in a compaction.
     """
     total = len(snapshot)
     progress("indexing", 0, total)
-    made = _in_milvus if settings.milvus is not None else _in_folder
+    build = _in_milvus if settings.milvus is not None else _in_folder
     record = replace(
-        made(snapshot, settings, progress, home or snapshot.folder),
+        build(snapshot, settings, progress, home or snapshot.folder),
         reranked=settings.reranked,
         is_chosen=settings.factory is None,
         memory=settings.memory,
@@ -124,17 +124,16 @@ def index_snapshot(
 
 
 def _in_folder(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> IndexRecord:
-    """What grew in memory is let go: read again, it is as large as it needs to be."""
     total, width = len(snapshot), snapshot.manifest.width
     factory, path = settings.factory_for(total, width), snapshot.folder / index_name(snapshot.manifest)
 
-    def heard(done: int) -> None:
+    def on_progress(done: int) -> None:
         progress("indexing", done, total)
 
     with storage_errors(snapshot.folder):
         if settings.memory is not None and settings.is_mapped(total, width):
-            return build_parts(snapshot, factory, settings.num_probes, settings.memory, path, heard)
-        return save_index(build_index(snapshot, factory, settings.num_probes, heard), path)
+            return build_parts(snapshot, factory, settings.num_probes, settings.memory, path, on_progress)
+        return save_index(build_index(snapshot, factory, settings.num_probes, on_progress), path)
 
 
 def _in_milvus(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> IndexRecord:
@@ -142,20 +141,24 @@ def _in_milvus(snapshot: Snapshot, settings: IndexSettings, progress: Progress, 
     assert settings.uri is not None
     total = len(snapshot)
     return make_collection(
-        home, snapshot, settings.uri, settings.milvus, settings.num_probes,
+        home,
+        snapshot,
+        settings.uri,
+        settings.milvus,
+        settings.num_probes,
         lambda done: progress("indexing", done, total),
-    )  # fmt: skip
+    )
 
 
-def carried(folder: Path, manifest: Manifest) -> Manifest:
-    """Carry what gathered since into the index, if Milvus holds it, and commit that; the caller holds the lock.
+def extend_index(folder: Path, manifest: Manifest) -> Manifest:
+    """Add new entries to an index in Milvus once there are enough, and commit; the caller holds the lock.
 
-    The store is whole without it: what is not carried is compared one by one.
+    A search compares entries that are not in the index one by one.
     """
     index = manifest.index
-    if index is None or not index.is_milvus or manifest.num_entries - index.num_entries < _CARRIED:
+    if index is None or not index.is_milvus or manifest.num_entries - index.num_entries < _MIN_ADDED:
         return manifest
-    extended = take_in(folder, Snapshot(folder, manifest))
+    extended = extend_collection(folder, Snapshot(folder, manifest))
     if extended is None:
         return manifest
     manifest = manifest.changed(index=extended)
@@ -164,7 +167,7 @@ def carried(folder: Path, manifest: Manifest) -> Manifest:
 
 
 def forget_collections(folder: Path, before: Manifest, now: Manifest | None) -> None:
-    """Drop what a folder's store had in Milvus and does not name any more."""
+    """Drop the collections in Milvus that the store used before and does not use now."""
     old, new = before.index, now.index if now is not None else None
     if old is not None and old.is_milvus:
         assert old.uri is not None

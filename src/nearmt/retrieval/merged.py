@@ -1,4 +1,4 @@
-"""Several stores searched as one: the nearest of all, by exact distance."""
+"""Searching several stores as one: the nearest entries of all of them."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from nearmt.errors import SettingError
 from nearmt.retrieval.neighbors import Neighbors
 from nearmt.retrieval.search import Retriever
 
-_STORE = 1 << 44  # an entry's number is its number in its store, and its store's place times this
+_STORE = 1 << 44  # entry id = entry id in its store + number of the store × this
 
 
 class MergedRetriever:
-    """Searches several stores of one model. A pair that several of them hold counts once, in the first of them."""
+    """Searches several stores of one model. A pair in several stores is only found in the first of them."""
 
     def __init__(self, retrievers: Sequence[Retriever]) -> None:
         self._retrievers = list(retrievers)
@@ -26,7 +26,7 @@ class MergedRetriever:
         return self._gathered([r.probabilities_of(ids) for r, ids in self._by_store(entry_ids)])
 
     def _by_store(self, entry_ids: torch.Tensor) -> list[tuple[Retriever, torch.Tensor]]:
-        """For each store the entries' numbers in it, -1 for those of the others."""
+        """For each store, the entry ids in it, -1 for entries of other stores."""
         return [
             (retriever, torch.where((entry_ids >= 0) & (entry_ids // _STORE == place), entry_ids % _STORE, -1))
             for place, retriever in enumerate(self._retrievers)
@@ -37,13 +37,13 @@ class MergedRetriever:
         return torch.stack(list(parts)).sum(dim=0)  # each entry is 0 in all parts but one
 
     def stored_at(self, entry_id: int) -> tuple[Snapshot, int]:
-        """The snapshot that an entry is in, and its number there."""
+        """The snapshot of an entry, and its entry id there."""
         return self._retrievers[entry_id // _STORE].stored_at(entry_id % _STORE)
 
     def search(self, states: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None = None) -> Neighbors:
         """The `k` nearest entries of each state, (rows, width)."""
         if excluded is not None:
-            raise SettingError("sentences are left out of one store, not of several")
+            raise SettingError("`excluded` is not supported for several stores")
         found = [retriever.search(states, k) for retriever in self._retrievers]
         codes = [self._codes(r.snapshot, near) for r, near in zip(self._retrievers, found, strict=True)]
         entry_ids = []
@@ -59,7 +59,7 @@ class MergedRetriever:
 
     @staticmethod
     def _codes(snapshot: Snapshot, near: Neighbors) -> torch.Tensor:
-        """What the same entry has in common in two stores: its pair and its place in it."""
+        """A number for each entry from its pair and position, equal for the same entry in two stores."""
         if not len(snapshot):
             return torch.zeros_like(near.entry_ids)
         ids = near.entry_ids.clamp_min(0).numpy()

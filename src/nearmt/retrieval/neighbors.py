@@ -10,8 +10,8 @@ import torch
 class Neighbors:
     """The K nearest entries of each row, nearest first.
 
-    Slots that nothing was found for come last: there `found` is False, `entry_ids` is -1, the token is
-    arbitrary, and the distance repeats the last found one so that it can serve as a feature.
+    Missing slots come last: there `found` is False, `entry_ids` is -1, the token is arbitrary, and the distance repeats
+    the last one found, so that it can be used as a feature.
     """
 
     squared_distances: torch.Tensor  # (rows, K) float32
@@ -40,14 +40,14 @@ class Neighbors:
     def sorted_from(
         squared_distances: torch.Tensor, token_ids: torch.Tensor, entry_ids: torch.Tensor, k: int
     ) -> "Neighbors":
-        """From unsorted candidates; an entry id of -1 marks a missing one. Ties go to the lower entry id."""
+        """From unsorted candidates, where an entry id of -1 is a missing one. Ties are sorted by entry id."""
         return Neighbors._of(*nearest_first(k, squared_distances.numpy(), entry_ids.numpy(), token_ids.numpy()))
 
     @staticmethod
     def sorted_entries(
         squared_distances: torch.Tensor, entry_ids: torch.Tensor, values: np.ndarray, k: int
     ) -> "Neighbors":
-        """The same, the tokens looked up in a column of `values`, of the entries that are left only."""
+        """The same, with the tokens of the remaining entries looked up in `values`."""
         distances, found_ids = nearest_first(k, squared_distances.numpy(), entry_ids.numpy())
         return Neighbors._of(distances, found_ids, values[found_ids].astype(np.int64))
 
@@ -58,9 +58,9 @@ class Neighbors:
 
 
 def nearest_first(k: int, distances: np.ndarray, entry_ids: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:
-    """(rows, k) of each: nearest first, ties by entry id, the last found distance repeated where nothing was found.
+    """(rows, k) of each: nearest first, ties by entry id, with the last distance repeated in missing slots.
 
-    NumPy's calls cost less than torch's, which is what counts at few rows.
+    In NumPy, because its calls have less overhead than torch's, which matters with few rows.
     """
     columns = [distances, entry_ids, *more]
     if (missing := k - entry_ids.shape[1]) > 0:
@@ -72,11 +72,11 @@ def nearest_first(k: int, distances: np.ndarray, entry_ids: np.ndarray, *more: n
     are_missing = bool(is_missing.any())
     if are_missing:
         columns[0] = np.where(is_missing, np.float32(np.inf), columns[0])
-    if (columns[0][:, 1:] < columns[0][:, :-1]).any():  # faiss gives the nearest first
+    if (columns[0][:, 1:] < columns[0][:, :-1]).any():  # faiss usually returns them sorted
         order = columns[0].argsort(axis=1)
         columns = [np.take_along_axis(column, order, 1) for column in columns]
     first = columns[0][:, : k + 1]
-    # Which of the missing ones comes first does not matter.
+    # The order of missing ones does not matter.
     tied = ((first[:, 1:] == first[:, :-1]) & (first[:, 1:] < np.inf)).any(axis=1).nonzero()[0]
     if len(tied):
         part = [column[tied] for column in columns]
@@ -95,7 +95,7 @@ def nearest_first(k: int, distances: np.ndarray, entry_ids: np.ndarray, *more: n
 
 
 def repeat_last(values: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
-    """The values of found slots, the last of them repeated where nothing was found; (rows, K)."""
+    """The values, with the last one found repeated in missing slots; (rows, K)."""
     if found.all():
         return values
     last = found.sum(dim=1, keepdim=True).sub(1).clamp_min(0)

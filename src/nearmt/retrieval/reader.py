@@ -1,4 +1,4 @@
-"""A store followed while it changes: each look sees the newest commit, whole."""
+"""Following a store that changes: every refresh sees the newest commit as a whole."""
 
 import threading
 from pathlib import Path
@@ -9,20 +9,20 @@ from nearmt.retrieval.search import Retriever
 
 
 class Reader:
-    """Holds the newest retriever of a store. Older ones stay usable for whoever holds them."""
+    """Holds the newest retriever of a store. Older retrievers stay usable."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock = threading.Lock()
-        self._stamp = self._look()
+        self._stamp = self._read_stamp()
         self.retriever = opened_anew(folder, lambda at, manifest: Retriever(Snapshot(at, manifest)))
 
     @property
     def snapshot(self) -> Snapshot:
         return self.retriever.snapshot
 
-    def _look(self) -> tuple[int, int, int] | None:
-        """What changes with every commit; None while a rebuilt store is being put in place of the old one."""
+    def _read_stamp(self) -> tuple[int, int, int] | None:
+        """A value that changes with every commit; None while a rebuilt store replaces the old one."""
         try:
             found = (self.folder / "manifest.json").stat()
         except FileNotFoundError:
@@ -32,9 +32,9 @@ class Reader:
         return found.st_ino, found.st_mtime_ns, found.st_size
 
     def refresh(self) -> bool:
-        """Look whether there was a commit, and if so, see it. Costs next to nothing if not."""
+        """Open the newest commit; returns False, at almost no cost, if there was none since the last time."""
         with self._lock:
-            stamp = self._look()
+            stamp = self._read_stamp()
             if stamp is None or stamp == self._stamp:
                 return False
             self.retriever = opened_anew(self.folder, self._followed)

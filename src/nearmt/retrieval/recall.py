@@ -1,4 +1,4 @@
-"""How much an index misses: measured on real states, against exact search."""
+"""The recall of an index, measured on real states against exact search."""
 
 from collections.abc import Sequence
 
@@ -11,18 +11,18 @@ from nearmt.retrieval.neighbors import distance_weights
 from nearmt.retrieval.search import Retriever
 
 LOW_MASS, LOW_RECALL = 0.9, 0.8
-_ROWS = 128  # of one search
+_ROWS = 128  # per search
 
 
 def held_out_states(snapshot: Snapshot, num_queries: int, seed: int = 1) -> tuple[torch.Tensor, list[np.ndarray]]:
-    """States of the memory's own sentences, and for each the sentences to leave out: itself and its doubles."""
+    """States of stored sentences, and for each the sentences to exclude: its own and those with equal text."""
     rng = np.random.default_rng(seed)
     alive = np.flatnonzero(snapshot.entry_mask(snapshot.live_sentences))
     entry_ids = np.sort(rng.choice(alive, min(num_queries, len(alive)), replace=False))
     lookup = TextLookup(snapshot)
     sentences = snapshot.sentence_ids_of(entry_ids)
-    doubles = {int(s): lookup.same_source_or_target(snapshot.text(int(s))) for s in np.unique(sentences)}
-    return torch.from_numpy(snapshot.float_keys(entry_ids)), [doubles[int(s)] for s in sentences]
+    duplicates = {int(s): lookup.same_source_or_target(snapshot.text(int(s))) for s in np.unique(sentences)}
+    return torch.from_numpy(snapshot.float_keys(entry_ids)), [duplicates[int(s)] for s in sentences]
 
 
 def measure_recall(
@@ -56,7 +56,7 @@ def measure_recall(
 def _found(
     retriever: Retriever, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None, k: int
 ) -> torch.Tensor:
-    """(rows, k) entry ids, asked for a few rows at a time as decoding does: an index elsewhere has a time limit."""
+    """(rows, k) entry ids, searched a few rows at a time as in decoding: remote indexes have a time limit."""
     parts = []
     for start in range(0, len(states), _ROWS):
         without = excluded[start : start + _ROWS] if excluded is not None else None

@@ -1,7 +1,6 @@
 """From decoder states to neighbours: candidates from the index, exact distances from the stored keys.
 
-Entries that came after the index was made are compared one by one, a few at a time; from time to time those that
-have gathered are taken into the index as it stands in memory.
+Entries that are newer than the index are first compared one by one, and added to the index in memory in batches.
 """
 
 import copy
@@ -12,23 +11,23 @@ import numpy as np
 import torch
 
 from nearmt.datastore import Filter, Snapshot
-from nearmt.retrieval.index import Allowed, GrowingIndex, Index, load_index, measured
+from nearmt.retrieval.index import Allowed, GrowingIndex, Index, load_index, reranking_index
 from nearmt.retrieval.neighbors import Neighbors, nearest_first
 
-# faiss subtracts norms in float32, which can swap neighbours that are nearly as near; a few more candidates
-# than asked for, measured directly, put that right.
+# faiss computes distances from norms in float32, which can swap neighbours at almost the same distance. Computing the
+# exact distances of a few more candidates than needed corrects that.
 _EXACT_SLACK = 8
-PROBES = 32  # inverted lists looked through for each row
-RERANKED = 96  # candidates whose distances are measured on the stored keys
-_ROUNDING = 1e-3  # of a distance and a norm: how far sums in float32 may be off, with much to spare
-_GATHERED_NUMBERS = 1 << 20  # keys are fetched a few rows at a time, so that they stay in the processor's cache
-_MOST_CANDIDATES = 1 << 20  # numbers of a deeper search held at a time
-_TAKEN_IN = 64  # new entries are taken into the index by so many; up to twice as many are compared one by one
-_MOSTLY_ALLOWED = 0.5  # from here on it is cheaper to search without a selection and to drop what is not allowed
+PROBES = 32  # inverted lists searched per row
+RERANKED = 96  # candidates whose distances are computed from the stored keys
+_ROUNDING = 1e-3  # relative error of sums in float32, with a large margin
+_GATHERED_NUMBERS = 1 << 20  # keys are fetched a few rows at a time, to stay in the CPU cache
+_MAX_CANDIDATES = 1 << 20  # of a deeper search in memory at a time
+_ADDED_AT_ONCE = 64  # new entries join the index in batches; up to twice as many are compared one by one
+_MOSTLY_ALLOWED = 0.5  # share from which it is cheaper to search all entries and drop those not allowed
 
 
 class Retriever:
-    """Searches one snapshot. Holds no results, so any number of callers may use it at once."""
+    """Searches one snapshot. It holds no results, so threads can share it."""
 
     def __init__(
         self,
@@ -41,9 +40,9 @@ class Retriever:
         index_record = snapshot.manifest.index
         stated = index_record.reranked if index_record is not None else None
         self.reranked = next(value for value in (reranked, stated, RERANKED) if value is not None)
-        self._take_in()
-        is_measured = self.index.is_exact or self.reranked
-        self._measured = measured(self.index, snapshot) if is_measured else None
+        self._extend_index()
+        is_reranked = self.index.is_exact or self.reranked
+        self._reranking = reranking_index(self.index, snapshot) if is_reranked else None
         self._num_indexed = self.index.num_entries
         self._new_keys = torch.from_numpy(snapshot.float_keys(slice(self._num_indexed, None)))
         self._values = np.asarray(snapshot.values)
@@ -51,22 +50,22 @@ class Retriever:
         self._allow(Allowed(is_alive) if is_alive is not None else None)
 
     def _allow(self, allowed: Allowed | None) -> None:
-        """Search among these entries only; new ones that are not among them lie infinitely far away."""
+        """Search these entries only; other new entries get an infinite norm."""
         self._allowed = allowed
         self._is_allowed = torch.from_numpy(allowed.mask) if allowed is not None else None
         self._new_norms = self._new_keys.square().sum(dim=1)
         if self._is_allowed is not None:
             self._new_norms[~self._is_allowed[self._num_indexed :]] = torch.inf
 
-    def _take_in(self) -> None:
-        """Bring the index near to the snapshot's end, to a place that depends on the snapshot alone."""
+    def _extend_index(self) -> None:
+        """Add the snapshot's newer entries to the index. How many are left depends on the snapshot alone."""
         if isinstance(self.index, GrowingIndex):
-            end = (len(self.snapshot) // _TAKEN_IN - 1) * _TAKEN_IN
-            for start in range(self.index.num_entries, end, _TAKEN_IN):
-                self.index.add(self.snapshot.float_keys(slice(start, min(start + _TAKEN_IN, end))))
+            end = (len(self.snapshot) // _ADDED_AT_ONCE - 1) * _ADDED_AT_ONCE
+            for start in range(self.index.num_entries, end, _ADDED_AT_ONCE):
+                self.index.add(self.snapshot.float_keys(slice(start, min(start + _ADDED_AT_ONCE, end))))
 
     def filtered(self, wanted: Filter) -> "Retriever":
-        """The same search, in a part of the memory."""
+        """The same search, in a part of the store."""
         if wanted.is_empty:
             return self
         narrower = copy.copy(self)
@@ -75,12 +74,12 @@ class Retriever:
         return narrower
 
     def following(self, snapshot: Snapshot) -> "Retriever":
-        """A retriever of a later snapshot, with the same index if it still belongs to it."""
+        """A retriever of a later snapshot; keeps the index if it is still the same."""
         old, new = self.snapshot.manifest, snapshot.manifest
         is_same = (old.generation, old.index) == (new.generation, new.index)
         return Retriever(snapshot, self.index if is_same else None)
 
-    # What methods and evidence ask for beside the neighbours
+    # Stored columns, for methods and evidence
 
     def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
         return self.snapshot.keys_of(entry_ids)
@@ -89,7 +88,7 @@ class Retriever:
         return self.snapshot.probabilities_of(entry_ids)
 
     def stored_at(self, entry_id: int) -> tuple[Snapshot, int]:
-        """The snapshot that an entry is in, and its number there."""
+        """The snapshot of an entry, and its entry id there."""
         return self.snapshot, entry_id
 
     # Searching
@@ -97,7 +96,7 @@ class Retriever:
     def search(self, states: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None = None) -> Neighbors:
         """The `k` nearest entries of each state, (rows, width).
 
-        `excluded` names, for each row, sentences whose entries do not count there.
+        `excluded` lists, for each row, sentences whose entries must not be found.
         """
         queries = states.detach().to("cpu", torch.float32)
         if len(self.snapshot) == 0 or len(queries) == 0:
@@ -105,7 +104,7 @@ class Retriever:
             return Neighbors.sorted_from(empty, empty.long(), empty.long(), k)
         distances, entry_ids = self._indexed(queries, k, excluded)
         if len(self._new_keys):
-            new_distances, new_ids = self._new(queries, k, excluded, _reach(distances, entry_ids, k))
+            new_distances, new_ids = self._not_indexed(queries, k, excluded, _reach(distances, entry_ids, k))
             if new_ids.shape[1]:
                 distances, entry_ids = torch.hstack([distances, new_distances]), torch.hstack([entry_ids, new_ids])
         return Neighbors.sorted_entries(distances, entry_ids, self._values, k)
@@ -113,7 +112,7 @@ class Retriever:
     def _indexed(
         self, queries: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Candidates from the index, enough of them that count."""
+        """Candidates from the index, with at least k valid ones per row if there are any."""
         total = self._num_indexed
         if not total:
             return torch.zeros(len(queries), 0), torch.zeros(len(queries), 0, dtype=torch.long)
@@ -139,9 +138,9 @@ class Retriever:
         wanted: int,
         excluded: Sequence[np.ndarray | None] | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same, but rows with too few candidates that count are searched among what is allowed.
+        """Search rows with fewer than k valid candidates again, for `wanted` candidates among the allowed entries.
 
-        Of what is found there only the nearest are kept: `wanted` may be as many as the store has entries.
+        Only the nearest of them are kept, because `wanted` can be the size of the store.
         """
         distances, entry_ids = found
         short = _short(entry_ids, k)
@@ -150,7 +149,7 @@ class Retriever:
         if (missing := k - entry_ids.shape[1]) > 0:
             distances = torch.nn.functional.pad(distances, (0, missing))
             entry_ids = torch.nn.functional.pad(entry_ids, (0, missing), value=-1)
-        step = max(1, _MOST_CANDIDATES // wanted)
+        step = max(1, _MAX_CANDIDATES // wanted)
         for start in range(0, len(short), step):
             rows = short[start : start + step]
             without = [excluded[i] for i in rows] if excluded is not None else None
@@ -162,25 +161,25 @@ class Retriever:
     def _candidates(
         self, queries: torch.Tensor, wanted: int, excluded: Sequence[np.ndarray | None] | None, selecting: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(rows, wanted) distances and entry ids, unsorted; -1 for what was not found or does not count."""
+        """(rows, wanted) distances and entry ids, unsorted; -1 for candidates that are missing or not allowed."""
         allowed = self._allowed if selecting else None
-        distances, found = (self._measured or self.index).search(queries.numpy(), wanted, allowed)
+        distances, found = (self._reranking or self.index).search(queries.numpy(), wanted, allowed)
         entry_ids = torch.from_numpy(found)
         if self._allowed is not None and not selecting:
             entry_ids = self._only_allowed(entry_ids)
         if excluded is not None:
             entry_ids = self._without(entry_ids, excluded)
-        if self._measured is None:
-            # The index may hold later entries than the snapshot does.
+        if self._reranking is None:
+            # The index may hold later entries than the snapshot.
             entry_ids = entry_ids.masked_fill(entry_ids >= len(self.snapshot), -1)
             if self.index.is_exact or self.reranked:
                 return self._distances(queries, entry_ids.clamp_min(0)), entry_ids
         return torch.from_numpy(distances), entry_ids
 
-    def _new(
+    def _not_indexed(
         self, queries: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None, reach: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The nearest of the entries that are not in the index, as far as they can count: within each row's reach."""
+        """The nearest entries that are not in the index, within each row's reach."""
         near = torch.addmm(self._new_norms, queries, self._new_keys.T, alpha=-2)
         count = len(self._new_keys)
         if excluded is None:
@@ -196,7 +195,7 @@ class Retriever:
         return self._distances(queries, entry_ids.clamp_min(0)), entry_ids
 
     def _distances(self, queries: torch.Tensor, entry_ids: torch.Tensor) -> torch.Tensor:
-        """Squared distances measured directly, the same whatever else is searched with a row."""
+        """Exact squared distances, which do not depend on the other rows of a search."""
         rows, count = entry_ids.shape
         out = torch.empty(rows, count)
         step = max(1, _GATHERED_NUMBERS // (count * queries.shape[1]))
@@ -213,21 +212,21 @@ class Retriever:
 
     def _without(self, entry_ids: torch.Tensor, excluded: Sequence[np.ndarray | None]) -> torch.Tensor:
         sentence_ids = self.snapshot.sentence_ids_of(entry_ids.numpy())
-        gone = np.zeros(sentence_ids.shape, bool)
+        is_excluded = np.zeros(sentence_ids.shape, bool)
         for row, sentences in enumerate(excluded):
             if sentences is not None and len(sentences):
-                gone[row] = np.isin(sentence_ids[row], sentences)
-        return entry_ids.masked_fill(torch.from_numpy(gone), -1)
+                is_excluded[row] = np.isin(sentence_ids[row], sentences)
+        return entry_ids.masked_fill(torch.from_numpy(is_excluded), -1)
 
 
 def _reach(distances: torch.Tensor, entry_ids: torch.Tensor, k: int) -> torch.Tensor:
-    """(rows,): the distance of the k-th that was found; without end where there are fewer."""
+    """(rows,): the distance of the k-th candidate, infinite if there are fewer."""
     if entry_ids.shape[1] < k:
         return torch.full((len(entry_ids),), torch.inf)
     return torch.where(entry_ids < 0, torch.inf, distances).kthvalue(k, dim=1).values
 
 
 def _short(entry_ids: torch.Tensor, k: int) -> list[int]:
-    """The rows with fewer than `k` candidates that count."""
+    """The rows with fewer than `k` valid candidates."""
     counted = (entry_ids >= 0).sum(dim=1)
     return [] if int(counted.min()) >= k else (counted < k).nonzero().flatten().tolist()

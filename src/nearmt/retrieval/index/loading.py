@@ -1,13 +1,13 @@
-"""Opening the index of a store, whatever searches it."""
+"""Loading the index of a store, whatever kind it is."""
 
 from nearmt.datastore import Snapshot
 from nearmt.retrieval.index.base import Index
 from nearmt.retrieval.index.faiss_index import load_faiss_index
-from nearmt.retrieval.index.parts import load_parts
+from nearmt.retrieval.index.mapped import load_parts
 
 
 def load_index(snapshot: Snapshot) -> Index:
-    """The index that the manifest names; exact search where it names none."""
+    """The index in the manifest; exact search if there is none."""
     record = snapshot.manifest.index
     if record is not None and record.is_milvus:
         from nearmt.retrieval.index.milvus import MilvusIndex

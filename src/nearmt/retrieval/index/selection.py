@@ -1,4 +1,4 @@
-"""Handing faiss the entries that may be found."""
+"""Restricting a faiss search to some of the entries."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ import faiss as _faiss
 
 from nearmt.retrieval.index.base import Allowed
 
-faiss: Any = _faiss  # its types know nothing of these classes' arguments
+faiss: Any = _faiss  # its type stubs lack the arguments of these classes
 
 
 def search_parameters(index: Any, allowed: Allowed | None, only_first: int | None = None) -> Any:
-    """faiss's parameters for a search that finds only what is allowed, or only the first entries; None if all may be.
+    """The parameters of a search among the allowed entries, or among the first ones; None to search all.
 
-    The object keeps what it points to.
+    The returned object keeps everything that it points to alive.
     """
     if allowed is not None:
         selector = faiss.IDSelectorBitmap(len(allowed.bits), faiss.swig_ptr(allowed.bits))

@@ -1,4 +1,4 @@
-"""One Milvus: reached when it is needed, and anew after it was gone. pymilvus's errors become ours here."""
+"""A connection to Milvus that is opened on first use and reopened after a failure; maps pymilvus's errors to ours."""
 
 import logging
 import os
@@ -9,22 +9,20 @@ from nearmt.errors import IndexUnavailableError, MissingExtraError, NearMTError,
 from nearmt.retrieval.index.milvus.choice import is_lite
 
 _SECONDS = 20.0
-_RECONNECT_SECONDS = 2.0  # to wait for a server that was gone a moment ago
-_NOT_FOUND = (4, 100)  # Milvus's codes of a missing collection, the old one and the new one
-# Every call has its time limit, so nobody has to be asked every few seconds whether he is still there; Milvus Lite
-# would hang up on that.
+_RECONNECT_SECONDS = 2.0  # time limit for connecting again after a failure
+_NOT_FOUND = (4, 100)  # Milvus's error codes for a missing collection, old and new
+# Every call has a time limit, so frequent keep-alive pings are unnecessary; Milvus Lite closes connections over them.
 _CHANNEL_OPTIONS = {"grpc.keepalive_time_ms": 600_000, "grpc.keepalive_permit_without_calls": 0}
 
 
 class CollectionGoneError(StoreDamagedError):
-    """Milvus answers, and does not hold what the store names."""
+    """Milvus responds, but the store's collection is missing."""
 
 
 class Connection:
-    """Calls one Milvus, with a time limit to every call. Any number of threads may use it at once.
+    """Calls one Milvus, with a time limit for every call. Threads can share it.
 
-    A collection that is named is loaded whenever a connection is made: a Milvus that was started anew may have it
-    on its disk only.
+    If a collection is given, it is loaded after every connect: a restarted Milvus may have it on disk only.
     """
 
     def __init__(self, uri: str, collection: str | None = None) -> None:
@@ -35,7 +33,7 @@ class Connection:
         self._was_lost = False
 
     def call(self, name: str, *args: Any, **options: Any) -> Any:
-        """Call one of pymilvus's functions. It tries again by itself until the time is up."""
+        """Call a method of pymilvus's client, which retries by itself within the time limit."""
         client = self._connected()
         options.setdefault("timeout", self.seconds)
         try:
@@ -43,9 +41,9 @@ class Connection:
         except Exception as error:
             with self._lock:
                 if self._client is client and not _is_not_found(error):
-                    self._client, self._was_lost = None, True  # the next call connects anew
+                    self._client, self._was_lost = None, True  # the next call reconnects
                     _close(client)
-            raise self._told(error) from error
+            raise self._mapped(error) from error
 
     def _connected(self) -> Any:
         with self._lock:
@@ -61,7 +59,7 @@ class Connection:
                     if client is not None:
                         _close(client)
                     self._was_lost = True
-                    raise self._told(error) from error
+                    raise self._mapped(error) from error
                 self._client, self._was_lost = client, False
             return self._client
 
@@ -74,13 +72,13 @@ class Connection:
             grpc_options=_CHANNEL_OPTIONS,
         )
 
-    def _told(self, error: Exception) -> NearMTError:
-        """The error in our words."""
+    def _mapped(self, error: Exception) -> NearMTError:
+        """One of our errors for one of pymilvus's."""
         if _is_not_found(error):
-            return CollectionGoneError(f"Milvus at {self.uri} does not hold what the store needs: {_reason(error)}")
+            return CollectionGoneError(f"Milvus at {self.uri} does not have the store's collection: {_reason(error)}")
         if is_lite(self.uri) and "Open local milvus failed" in str(error):
             return IndexUnavailableError(f"{self.uri} cannot be opened by Milvus Lite: is another process using it?")
-        return IndexUnavailableError(f"Milvus at {self.uri} does not answer as it should: {_reason(error)}")
+        return IndexUnavailableError(f"Milvus at {self.uri} does not respond correctly: {_reason(error)}")
 
     def close(self) -> None:
         with self._lock:
@@ -96,7 +94,7 @@ def _is_not_found(error: Exception) -> bool:
 def _close(client: Any) -> None:
     try:
         client.close()
-    except Exception:  # it is given up anyway
+    except Exception:  # it is not used any more
         logging.getLogger(__name__).debug("closing a connection to Milvus failed", exc_info=True)
 
 
@@ -105,7 +103,7 @@ def _pymilvus() -> Any:
         import pymilvus
     except ImportError:
         raise MissingExtraError("searching in Milvus", "nearmt[milvus]") from None
-    for name in ("pymilvus", "milvus_lite"):  # they log, with a traceback, what they raise and we tell
+    for name in ("pymilvus", "milvus_lite"):  # they log every error that they also raise
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return pymilvus
 
@@ -122,8 +120,8 @@ def _seconds() -> float:
 
 
 def _reason(error: Exception) -> str:
-    """The part of a message that people can use."""
+    """The first line of the error's message."""
     details = getattr(error, "details", None)
-    told = getattr(error, "message", None) or (details() if callable(details) else None) or str(error)
-    lines = str(told).strip().splitlines()
+    message = getattr(error, "message", None) or (details() if callable(details) else None) or str(error)
+    lines = str(message).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:200]

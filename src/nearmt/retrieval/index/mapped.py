@@ -1,6 +1,6 @@
-"""An index larger than memory: several parts whose lists stay on disk, memory-mapped, and are searched together.
+"""An index larger than memory, in several parts with memory-mapped inverted lists.
 
-Each part is an ordinary faiss file made in bounded memory. Entries that come later go into a further part in memory.
+Each part is an ordinary faiss file that was built in bounded memory. Later entries go into another part in memory.
 """
 
 import threading
@@ -19,14 +19,14 @@ from nearmt.retrieval.index.faiss_index import count_lists, trained_index, write
 from nearmt.retrieval.index.selection import search_parameters
 
 _ID_BYTES = 8
-_GROWTH = 2  # lists grow by doubling
+_GROWTH = 2  # lists double when they are full
 _ADD_ROWS = 8_192
-_TRAINED_BYTES = 16  # for each number of a state that is trained on: the state, and what faiss makes of it
-_FEWEST = 4_096  # entries of a part, however little memory there may be
+_TRAINED_BYTES = 16  # per number of a training vector, including the copies that faiss makes
+_MIN_ENTRIES = 4_096  # of a part, however small the memory
 
 
 def bytes_in_memory(factory: str, width: int, num_entries: int) -> int:
-    """What an index takes while it is made."""
+    """The memory that building an index takes."""
     index = faiss.index_factory(width, factory, faiss.METRIC_L2)
     inverted = faiss.try_extract_index_ivf(index)
     code_size = inverted.code_size + _ID_BYTES if inverted is not None else index.sa_code_size()
@@ -34,21 +34,21 @@ def bytes_in_memory(factory: str, width: int, num_entries: int) -> int:
 
 
 def choose_mapped_factory(num_entries: int, width: int) -> str:
-    """The faiss factory string for an index whose lists stay on disk: codes that faiss can read where they lie."""
+    """The factory string for an index whose lists stay on disk: faiss can memory-map its codes."""
     lists = count_lists(num_entries)
     return f"PCA64,IVF{lists},SQ8" if width > 64 else f"IVF{lists},SQ8"
 
 
 def check_mapped(factory: str, width: int) -> None:
     """Refuse an index whose lists cannot stay on disk."""
-    index = faiss.index_factory(width, factory, faiss.METRIC_L2)  # what is extracted lives as long as this does
+    index = faiss.index_factory(width, factory, faiss.METRIC_L2)  # keeps what is extracted from it alive
     inverted: Any = faiss.try_extract_index_ivf(index)
     is_plain = inverted is not None and isinstance(
         faiss.downcast_InvertedLists(inverted.invlists), faiss.ArrayInvertedLists
     )
     if not is_plain:
         raise SettingError(
-            f"the lists of the index {factory} cannot stay on disk: leave --index out, or choose one such as "
+            f"the lists of {factory} cannot stay on disk: leave out `index`, or choose one such as "
             f"{choose_mapped_factory(1_000_000, width)}"
         )
 
@@ -61,12 +61,12 @@ def build_parts(
     path: Path,
     on_progress: Callable[[int], None] = lambda entries: None,
 ) -> IndexRecord:
-    """Make the parts, one after another, beside `path`."""
+    """Build the parts one after another, in files next to `path`."""
     width, total = snapshot.manifest.width, len(snapshot)
     check_mapped(factory, width)
-    most_rows = max(_FEWEST, memory // (_TRAINED_BYTES * width))
-    trained = faiss.serialize_index(trained_index(snapshot, factory, most_rows=most_rows))
-    per_part = max(_FEWEST, int(memory / bytes_in_memory(factory, width, 1)))
+    max_rows = max(_MIN_ENTRIES, memory // (_TRAINED_BYTES * width))
+    trained = faiss.serialize_index(trained_index(snapshot, factory, max_rows=max_rows))
+    per_part = max(_MIN_ENTRIES, int(memory / bytes_in_memory(factory, width, 1)))
     files, sizes = {}, []
     for number, first in enumerate(range(0, total, per_part)):
         part = faiss.deserialize_index(trained)
@@ -74,18 +74,18 @@ def build_parts(
             end = min(start + _ADD_ROWS, first + per_part, total)
             part.add_with_ids(snapshot.float_keys(slice(start, end)), np.arange(start, end))
             on_progress(end)
-        place = path.with_name(f"{path.stem}-{number:04d}{path.suffix}")
-        write_index(part, place)
-        fsync_file(place)
+        part_path = path.with_name(f"{path.stem}-{number:04d}{path.suffix}")
+        write_index(part, part_path)
+        fsync_file(part_path)
         del part
-        files[place.name] = sha256_of(place)
-        sizes.append(place.stat().st_size)
+        files[part_path.name] = sha256_of(part_path)
+        sizes.append(part_path.stat().st_size)
     record = IndexRecord("faiss", factory, num_probes, total, files)
     return replace(record, bytes=sum(sizes), mapped_bytes=tuple(sizes))
 
 
-class PartedIndex:
-    """Parts on disk, and perhaps one in memory."""
+class MappedIndex:
+    """Parts on disk, and one in memory once entries were added."""
 
     is_exact = False
 
@@ -106,7 +106,7 @@ class PartedIndex:
         return self._parts if self._recent is None else [*self._parts, self._recent]
 
     def search(self, queries: np.ndarray, k: int, allowed: Allowed | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Candidates of all parts, the nearest first."""
+        """The candidates of all parts, nearest first."""
         rows = np.ascontiguousarray(queries, np.float32)
         with self.lock:
             found = [part.search(rows, k, params=search_parameters(part, allowed)) for part in self._all]
@@ -117,7 +117,7 @@ class PartedIndex:
         return distances, entry_ids
 
     def add(self, keys: np.ndarray) -> None:
-        """Take in the next entries; they stay in memory."""
+        """Add the keys of the next entries, in memory."""
         with self.lock:
             if self._recent is None:
                 self._recent = _emptied(self._parts[0])
@@ -127,7 +127,7 @@ class PartedIndex:
 
 
 def _emptied(part: Any) -> Any:
-    """A copy of what was trained, without entries, its lists in memory."""
+    """A trained index without entries, with its lists in memory."""
     inverted = faiss.extract_index_ivf(part)
     lists, total = inverted.invlists, part.ntotal
     empty = faiss.ArrayInvertedLists(inverted.nlist, inverted.code_size)
@@ -141,7 +141,7 @@ def _emptied(part: Any) -> Any:
     return copy
 
 
-def load_parts(snapshot: Snapshot, record: IndexRecord, sizes: Sequence[int]) -> PartedIndex:
+def load_parts(snapshot: Snapshot, record: IndexRecord, sizes: Sequence[int]) -> MappedIndex:
     """Map the files of an index, which have these sizes; `nearmt verify` compares their checksums."""
     parts = []
     for name, size in zip(record.files, sizes, strict=True):
@@ -154,7 +154,7 @@ def load_parts(snapshot: Snapshot, record: IndexRecord, sizes: Sequence[int]) ->
         if part is None or part.d != snapshot.manifest.width:
             raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify")
         parts.append(part)
-    index = PartedIndex(parts, record.factory, record.num_probes)
+    index = MappedIndex(parts, record.factory, record.num_probes)
     if index.num_entries != record.num_entries:
-        raise StoreDamagedError(f"the index of {snapshot.folder} does not fit the store: run nearmt verify")
+        raise StoreDamagedError(f"the index of {snapshot.folder} does not match the store: run nearmt verify")
     return index

@@ -1,4 +1,4 @@
-"""Candidates with the distances that count, measured on the memory-mapped keys by faiss itself, without a copy."""
+"""Reranking by faiss: exact distances of the candidates, computed on the memory-mapped keys without a copy."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from nearmt.retrieval.index.faiss_index import FaissIndex
 from nearmt.retrieval.index.selection import search_parameters
 
 
-class MeasuredIndex:
-    """Another index's candidates, their distances measured directly: the same whatever else is searched with a row."""
+class RerankingIndex:
+    """Another index's candidates with exact distances, which do not depend on the other rows of a search."""
 
     def __init__(self, index: FaissIndex, snapshot: Snapshot) -> None:
-        self._keys = snapshot.keys  # the view does not keep them
+        self._keys = snapshot.keys  # the view does not keep them alive
         self._view = _view_of(snapshot, index.num_entries)
         self._refined = faiss.IndexRefine(index.handle, self._view)
         self._refined.k_factor = 1.0
@@ -24,25 +24,25 @@ class MeasuredIndex:
     def search(self, queries: np.ndarray, k: int, allowed: Allowed | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(rows, k) squared distances, nearest first, and entry ids, -1 where there are none."""
         with self._index.lock:
-            # The index may have grown since: what it holds beyond the view has no key to be measured on.
+            # Entries may have been added to the index since; their keys are not in the view.
             has_grown = self._index.num_entries > self._view.ntotal
             parameters = search_parameters(self._refined, allowed, self._view.ntotal if has_grown else None)
             distances, entry_ids = self._refined.search(np.ascontiguousarray(queries, np.float32), k, params=parameters)
         return distances, entry_ids
 
 
-def measured(index: Any, snapshot: Snapshot) -> MeasuredIndex | None:
-    """The index made to measure, where it is faiss's and this faiss can look at memory that is not its own."""
+def reranking_index(index: Any, snapshot: Snapshot) -> RerankingIndex | None:
+    """The index with reranking, if it is a faiss index and this version of faiss can use external memory."""
     if not isinstance(index, FaissIndex) or not len(snapshot):
         return None
     try:
-        return MeasuredIndex(index, snapshot)
+        return RerankingIndex(index, snapshot)
     except (AttributeError, TypeError, NotImplementedError):
         return None
 
 
 def _view_of(snapshot: Snapshot, count: int) -> Any:
-    """A flat index whose codes are the first stored keys, where they lie."""
+    """A flat index over the first stored keys, in place."""
     width, key_code = snapshot.manifest.width, snapshot.key_code
     if key_code.key_type == "float32":
         view: Any = faiss.IndexFlatL2(width)
