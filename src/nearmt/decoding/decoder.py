@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 
 from nearmt.decoding.beam import BeamSettings, Hypothesis, Shifted, beam_search
@@ -15,6 +14,7 @@ from nearmt.methods.retrieved import Retrieved, RunningDistance
 from nearmt.models import Seq2Seq
 from nearmt.retrieval.merged import AnyRetriever
 from nearmt.retrieval.neighbors import Neighbors
+from nearmt.retrieval.search import Excluded
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Decoder:
     def decode(
         self,
         sources: Sequence[Sequence[int]],
-        excluded: Sequence[np.ndarray | None] | None = None,
+        excluded: Excluded | None = None,
         on_done: Callable[[int], None] = lambda sentences: None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each source, best first, in the order of the sources.
@@ -75,7 +75,7 @@ class Decoder:
     def _decode_batch(
         self,
         sources: Sequence[Sequence[int]],
-        excluded: Sequence[np.ndarray | None] | None,
+        excluded: Excluded | None,
     ) -> list[list[Hypothesis]]:
         session, rules = self.model.start_decoding(sources), self.model.rules
         damping = self.method.damping if isinstance(self.method, Network) else None
@@ -109,7 +109,7 @@ class Decoder:
             device=self.model.device,
         )
 
-    def search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
+    def search(self, states: torch.Tensor, excluded: Excluded | None) -> Neighbors:
         """The neighbours of each row; `excluded` lists stored sentences that must not be retrieved for it."""
         assert self.method is not None
         assert self.retriever is not None

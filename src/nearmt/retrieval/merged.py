@@ -8,7 +8,7 @@ import torch
 from nearmt.datastore import Snapshot
 from nearmt.errors import SettingError
 from nearmt.retrieval.neighbors import Neighbors
-from nearmt.retrieval.search import Retriever
+from nearmt.retrieval.search import Excluded, Retriever
 
 _STORE = 1 << 44  # entry id = entry id in its store + number of the store × this
 
@@ -40,7 +40,7 @@ class MergedRetriever:
         """The snapshot of an entry, and its entry id there."""
         return self._retrievers[entry_id // _STORE].stored_at(entry_id % _STORE)
 
-    def search(self, states: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None = None) -> Neighbors:
+    def search(self, states: torch.Tensor, k: int, excluded: Excluded | None = None) -> Neighbors:
         """The `k` nearest entries of each state, (rows, width)."""
         if excluded is not None:
             raise SettingError("`excluded` is not supported for several stores")

@@ -1,14 +1,12 @@
 """The recall of an index, measured on real states against exact search."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 
 from nearmt.datastore import Recall, Snapshot, TextLookup
 from nearmt.retrieval.index.exact import StreamedIndex
 from nearmt.retrieval.neighbors import distance_weights
-from nearmt.retrieval.search import Retriever
+from nearmt.retrieval.search import Excluded, Retriever
 
 LOW_MASS, LOW_RECALL = 0.9, 0.8
 _ROWS = 128  # per search
@@ -28,7 +26,7 @@ def held_out_states(snapshot: Snapshot, num_queries: int, seed: int = 1) -> tupl
 def measure_recall(
     retriever: Retriever,
     states: torch.Tensor,
-    excluded: Sequence[np.ndarray | None] | None,
+    excluded: Excluded | None,
     k: int,
     temperature: float | None = None,
 ) -> Recall:
@@ -53,9 +51,7 @@ def measure_recall(
     )
 
 
-def _found(
-    retriever: Retriever, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None, k: int
-) -> torch.Tensor:
+def _found(retriever: Retriever, states: torch.Tensor, excluded: Excluded | None, k: int) -> torch.Tensor:
     """(rows, k) entry ids, searched a few rows at a time as in decoding: remote indexes have a time limit."""
     parts = []
     for start in range(0, len(states), _ROWS):

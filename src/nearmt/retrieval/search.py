@@ -14,6 +14,9 @@ from nearmt.datastore import Filter, Snapshot
 from nearmt.retrieval.index import Allowed, GrowingIndex, Index, load_index, reranking_index
 from nearmt.retrieval.neighbors import Neighbors, nearest_first
 
+# For each row, the ids of stored sentences whose entries must not be found; None excludes nothing.
+Excluded = Sequence[np.ndarray | None]
+
 # faiss computes distances from norms in float32, which can swap neighbours at almost the same distance. Computing the
 # exact distances of a few more candidates than needed corrects that.
 _EXACT_SLACK = 8
@@ -93,7 +96,7 @@ class Retriever:
 
     # Searching
 
-    def search(self, states: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None = None) -> Neighbors:
+    def search(self, states: torch.Tensor, k: int, excluded: Excluded | None = None) -> Neighbors:
         """The `k` nearest entries of each state, (rows, width).
 
         `excluded` lists, for each row, sentences whose entries must not be found.
@@ -109,9 +112,7 @@ class Retriever:
                 distances, entry_ids = torch.hstack([distances, new_distances]), torch.hstack([entry_ids, new_ids])
         return Neighbors.sorted_entries(distances, entry_ids, self._values, k)
 
-    def _indexed(
-        self, queries: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _indexed(self, queries: torch.Tensor, k: int, excluded: Excluded | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Candidates from the index, with at least k valid ones per row if there are any."""
         total = self._num_indexed
         if not total:
@@ -136,7 +137,7 @@ class Retriever:
         queries: torch.Tensor,
         k: int,
         wanted: int,
-        excluded: Sequence[np.ndarray | None] | None,
+        excluded: Excluded | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Search rows with fewer than k valid candidates again, for `wanted` candidates among the allowed entries.
 
@@ -159,7 +160,7 @@ class Retriever:
         return distances, entry_ids
 
     def _candidates(
-        self, queries: torch.Tensor, wanted: int, excluded: Sequence[np.ndarray | None] | None, selecting: bool
+        self, queries: torch.Tensor, wanted: int, excluded: Excluded | None, selecting: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(rows, wanted) distances and entry ids, unsorted; -1 for candidates that are missing or not allowed."""
         allowed = self._allowed if selecting else None
@@ -177,7 +178,7 @@ class Retriever:
         return torch.from_numpy(distances), entry_ids
 
     def _not_indexed(
-        self, queries: torch.Tensor, k: int, excluded: Sequence[np.ndarray | None] | None, reach: torch.Tensor
+        self, queries: torch.Tensor, k: int, excluded: Excluded | None, reach: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The nearest entries that are not in the index, within each row's reach."""
         near = torch.addmm(self._new_norms, queries, self._new_keys.T, alpha=-2)
@@ -210,7 +211,7 @@ class Retriever:
         is_allowed = self._is_allowed[entry_ids.clamp(0, len(self._is_allowed) - 1)]
         return entry_ids.masked_fill(~is_allowed, -1)
 
-    def _without(self, entry_ids: torch.Tensor, excluded: Sequence[np.ndarray | None]) -> torch.Tensor:
+    def _without(self, entry_ids: torch.Tensor, excluded: Excluded) -> torch.Tensor:
         sentence_ids = self.snapshot.sentence_ids_of(entry_ids.numpy())
         is_excluded = np.zeros(sentence_ids.shape, bool)
         for row, sentences in enumerate(excluded):
