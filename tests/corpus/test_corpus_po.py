@@ -66,6 +66,24 @@ def test_plural_forms_are_pairs_of_their_own(tmp_path: Path) -> None:
     assert drops == {"empty": 1}
 
 
+@pytest.mark.parametrize(
+    ("plural_forms", "sources"),
+    [
+        ("nplurals=1; plural=0;", ["%d files"]),
+        ("nplurals=3; plural=(n==0 ? 0 : n==1 ? 1 : 2);", ["%d files", "%d file", "%d files"]),
+        ("nplurals=2; plural=n%0;", ["%d file", "%d files"]),
+    ],
+)
+def test_singular_is_paired_with_the_form_of_the_header_for_one(
+    tmp_path: Path, plural_forms: str, sources: list[str]
+) -> None:
+    forms = "".join(f'msgstr[{number}] "form {number}"\n' for number in range(len(sources)))
+    content = f'msgid ""\nmsgstr "Plural-Forms: {plural_forms}\\n"\n\n'
+    content += f'msgid "%d file"\nmsgid_plural "%d files"\n{forms}'
+    pairs, _ = read_all(write(tmp_path / "x.po", content), source="en", target="de")
+    assert [pair.source for pair in pairs] == sources
+
+
 def test_unit_ids_keep_contexts_apart(tmp_path: Path) -> None:
     long = "word " * 100
     content = header() + (

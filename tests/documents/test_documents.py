@@ -290,6 +290,25 @@ def test_tmx_gets_the_missing_language_as_a_draft(fill):
     assert b"&#322;o&#347;" in out
 
 
+@pytest.mark.parametrize("target", ["", '<tuv xml:lang="en"><seg/></tuv>'])
+def test_filled_tmx_unit_is_not_built_from_even_if_its_other_languages_are_confirmed(fill, tmp_path, target):
+    level = '<prop type="x-ConfirmationLevel">ApprovedSignOff</prop>'
+    confirmed = '<tuv xml:lang="de"><seg>Hund</seg></tuv><tuv xml:lang="fr"><seg>chien</seg></tuv>'
+    other = '<tu><tuv xml:lang="de"><seg>Katze</seg></tuv><tuv xml:lang="en"><seg>cat</seg></tuv></tu>'
+    out, _ = fill("a.tmx", f'<tmx version="1.4"><body><tu>{level}{confirmed}{target}</tu>{other}</body></tmx>')
+    (tmp_path / "out.tmx").write_bytes(out)
+    drops = DropCounts()
+    pairs = list(read_pairs([tmp_path / "out.tmx"], source_lang="de", target_lang="en", drops=drops))
+    assert [pair.target for pair in pairs] == ["cat"]
+    assert drops.as_dict() == {"unconfirmed": 1}
+
+
+def test_plural_rule_that_divides_by_zero_is_ignored(fill):
+    header = 'msgid ""\nmsgstr "Plural-Forms: nplurals=2; plural=n%0;\\n"\n\n'
+    out, _ = fill("a.po", header + 'msgid "Buch"\nmsgid_plural "Bücher"\nmsgstr[0] ""\nmsgstr[1] ""\n')
+    assert polib.pofile(out.decode())[0].msgstr_plural == {0: "BUCH", 1: "BÜCHER"}
+
+
 def test_a_finished_file_comes_out_as_it_went_in(fill):
     for name, content in (("a.xlf", XLIFF_1), ("b.xlf", XLIFF_2), ("c.po", PO), ("d.tmx", TMX.encode("latin-1"))):
         once, _ = fill(name, content)

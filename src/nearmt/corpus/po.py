@@ -12,6 +12,7 @@ import polib
 
 from nearmt.corpus.languages import LanguagePair, match_rank
 from nearmt.corpus.pairs import PairSieve, SentencePair, utc_date
+from nearmt.corpus.plurals import PluralForms
 from nearmt.corpus.streams import display_name, open_bytes, origin_name, refuse_foreign_encoding
 from nearmt.errors import CorpusError
 
@@ -28,12 +29,13 @@ def read_po(path: str | Path, languages: LanguagePair, sieve: PairSieve) -> Iter
     catalogue = _parse(_read_text(path), name)
     _check_language(catalogue.metadata.get("Language"), languages.target, name)
     origin = origin_name(path)
+    plurals = PluralForms(catalogue.metadata.get("Plural-Forms", ""))
     changed_at = utc_date(catalogue.metadata.get("PO-Revision-Date"))
     for entry in catalogue:
         if entry.obsolete:
             sieve.drops.add("obsolete")
             continue
-        for unit_id, source, target in _forms(entry):
+        for unit_id, source, target in _forms(entry, plurals):
             if entry.fuzzy and target.strip():
                 sieve.drops.add("unconfirmed")
                 continue
@@ -89,14 +91,14 @@ def _check_language(stated: str | None, wanted: str | None, name: str) -> None:
         raise CorpusError(f"{name} is a translation into {stated}, but {wanted} was asked for.")
 
 
-def _forms(entry: polib.POEntry) -> Iterator[tuple[str, str, str]]:
+def _forms(entry: polib.POEntry, plurals: PluralForms) -> Iterator[tuple[str, str, str]]:
     """Unit id, source and target of an entry, or of each of its plural forms."""
     unit_id = _unit_id(entry.msgctxt, entry.msgid)
     if not entry.msgid_plural:
         yield unit_id, entry.msgid, entry.msgstr
         return
     for number, target in sorted((entry.msgstr_plural or {0: ""}).items()):
-        yield f"{unit_id}[{number}]", entry.msgid if number == 0 else entry.msgid_plural, target
+        yield f"{unit_id}[{number}]", entry.msgid if plurals.is_singular(number) else entry.msgid_plural, target
 
 
 def _unit_id(context: str | None, msgid: str) -> str:

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from lxml import etree
 
+from nearmt.corpus.confirmation import trados_status
 from nearmt.corpus.languages import LanguagePair, PairFinder, list_languages
 from nearmt.corpus.pairs import PairSieve, SentencePair, utc_date
 from nearmt.corpus.streams import origin_name
 from nearmt.corpus.xml import XmlReader, children, open_xml, visible_text
 from nearmt.errors import CorpusError
-
-UNCONFIRMED_LEVELS = frozenset({"draft", "unspecified", "rejectedtranslation", "rejectedsignoff"})
 
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _FIRST_LOOK_UNITS = 1000
@@ -50,15 +49,15 @@ def _pair(
     sieve: PairSieve,
 ) -> SentencePair | None:
     props = _props(unit, target)
-    # Trados exports how far a unit was confirmed; a memory may hold drafts.
-    if props.get("confirmationlevel", "").lower() in UNCONFIRMED_LEVELS:
+    # Trados exports a level for the unit; nearmt marks the target that it filled in. One draft is enough.
+    if any(trados_status(level).is_unconfirmed for level in props.get("confirmationlevel", ())):
         sieve.drops.add("unconfirmed")
         return None
     return sieve.pair(
         _segment(source, name),
         _segment(target, name),
         unit_id=unit.get("tuid") or None,
-        origin=next((props[key] for key in _ORIGIN_PROPS if props.get(key)), file_origin),
+        origin=next((props[key][0] for key in _ORIGIN_PROPS if key in props), file_origin),
         changed_at=_latest(unit, target, "changedate") or _latest(unit, target, "creationdate"),
     )
 
@@ -72,15 +71,16 @@ def _segment(variant: etree._Element, name: str) -> str:
     return visible_text(segments[0], name) if segments else ""
 
 
-def _props(*elements: etree._Element) -> dict[str, str]:
-    """The <prop>s by their bare type: x-Project:SingleString of Trados and project of memoQ are both `project`."""
-    props: dict[str, str] = {}
+def _props(*elements: etree._Element) -> dict[str, list[str]]:
+    """The non-empty <prop>s by their bare type: x-Project:SingleString of Trados and project of memoQ are `project`."""
+    props: dict[str, list[str]] = {}
     for element in elements:
         for prop in children(element, "prop"):
-            if prop.get("type") == "x-Origin":  # Trados's word for the kind of a unit: TM, Alignment …
+            value = (prop.text or "").strip()
+            if not value or prop.get("type") == "x-Origin":  # in Trados the kind of a unit: TM, Alignment …
                 continue
             kind = (prop.get("type") or "").lower().partition(":")[0].removeprefix("x-")
-            props.setdefault(kind, (prop.text or "").strip())
+            props.setdefault(kind, []).append(value)
     return props
 
 

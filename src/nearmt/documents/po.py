@@ -1,11 +1,11 @@
 """Gettext PO: entries without a translation are filled and flagged fuzzy, which is PO's word for "to be reviewed"."""
 
-import gettext
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nearmt.corpus.languages import LanguagePair, match_rank
+from nearmt.corpus.plurals import PluralForms
 from nearmt.documents.units import Document, Gap, Splice, Unit
 from nearmt.errors import DocumentError
 from nearmt.markup import TEXT
@@ -17,7 +17,6 @@ _MORE = re.compile(rf"\s*({_STRING})\s*\Z")
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
 _MEANINGS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _SPELLINGS = {"\\": "\\\\", '"': '\\"', **{char: f"\\{letter}" for letter, char in _MEANINGS.items()}}
-_PLURAL_FORMS = re.compile(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=\s*([^;\n]+)")
 
 
 @dataclass(slots=True)
@@ -37,7 +36,7 @@ class _Entry:
     line: int
     fields: dict[str, _Field] = field(default_factory=dict)
     flags_at: int = -1  # behind the "#," of its flags
-    flags: str = ""
+    flags: set[str] = field(default_factory=set)
     flags_belong_at: int = -1
 
     @property
@@ -49,13 +48,13 @@ def read_po(text: str, name: str, languages: LanguagePair) -> Document:
     """The entries to fill of a PO file."""
     entries = list(_entries(text, name))
     document = Document(text)
-    plurals = _Plurals("")
+    plurals = PluralForms("")
     end_of_line = "\r\n" if "\r\n" in text else "\n"
     for entry in entries:
         if not entry.fields["msgid"].value and "msgctxt" not in entry.fields:
             header = entry.translations.get("msgstr", _Field(0, 0, "")).value
             _check_language(header, languages.target, name)
-            plurals = _Plurals(header)
+            plurals = PluralForms(header)
         elif all(each.value for each in entry.translations.values()):
             document.leave("awaiting review" if "fuzzy" in entry.flags else "translated")
         elif not entry.fields["msgid"].value.strip():
@@ -107,7 +106,7 @@ def _finished(entry: _Entry, name: str) -> Iterator[_Entry]:
 def _read_comment(entry: _Entry, line: str, start: int, mark: str) -> None:
     if mark == "#,":
         entry.flags_at = start + line.index("#,") + 2
-        entry.flags += line.strip()[2:]
+        entry.flags |= {flag.strip() for flag in line.strip()[2:].split(",")}
     elif mark == "#|" and entry.flags_belong_at < 0:
         entry.flags_belong_at = start
 
@@ -128,25 +127,7 @@ def _check_language(header: str, wanted: str | None, name: str) -> None:
         raise DocumentError(f"{name} is a translation into {stated[1]}, but the store translates into {wanted}.")
 
 
-class _Plurals:
-    """What the header says about plural forms."""
-
-    def __init__(self, header: str) -> None:
-        found = _PLURAL_FORMS.search(header)
-        self.number = int(found[1]) if found else 0
-        self._one = 0
-        if found and self.number > 1:
-            try:
-                self._one = gettext.c2py(found[2].strip())(1)
-            except ValueError:
-                self._one = 0
-
-    def is_singular(self, form: int) -> bool:
-        """Whether a form is the one for 1, if 1 has a form of its own."""
-        return self.number != 1 and form == self._one
-
-
-def _unit(entry: _Entry, plurals: _Plurals, end_of_line: str) -> Unit:
+def _unit(entry: _Entry, plurals: PluralForms, end_of_line: str) -> Unit:
     gaps: list[Gap] = []
     splices = [] if "fuzzy" in entry.flags else [_flag(entry, end_of_line)]
     for key, start, end, before in _missing(entry, plurals, end_of_line):
@@ -158,7 +139,7 @@ def _unit(entry: _Entry, plurals: _Plurals, end_of_line: str) -> Unit:
     return Unit(gaps, splices)
 
 
-def _missing(entry: _Entry, plurals: _Plurals, end_of_line: str) -> Iterator[tuple[str, int, int, str]]:
+def _missing(entry: _Entry, plurals: PluralForms, end_of_line: str) -> Iterator[tuple[str, int, int, str]]:
     """Keyword, place and what comes before it, of each translation that is empty or not there at all."""
     there = entry.translations
     for key, each in there.items():

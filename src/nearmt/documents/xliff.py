@@ -4,8 +4,14 @@ A filled target of 1.2 has state="needs-review-translation" and state-qualifier=
 state; `translated` would be taken for a translator's word, so a filled segment stays `initial`, with a sub-state.
 """
 
+from nearmt.corpus.confirmation import (
+    is_locked,
+    is_untranslatable,
+    trados_segment_status,
+    xliff_1_status,
+    xliff_2_status,
+)
 from nearmt.corpus.languages import LanguagePair, check_languages
-from nearmt.corpus.tmx import UNCONFIRMED_LEVELS
 from nearmt.documents.elements import Element, read_elements, with_attributes
 from nearmt.documents.inline import TargetMaker, is_blank, is_same
 from nearmt.documents.units import Document, Splice, Unit
@@ -55,17 +61,17 @@ def _check_file(file: Element, root: Element, name: str, languages: LanguagePair
         raise DocumentError(str(error)) from error
 
 
-def _is_locked(unit: Element) -> bool:
-    stated = next((value for each in unit.ancestors() if (value := each.attributes.get("translate")) is not None), None)
-    return stated == "no" or unit.get("locked") in ("true", "locked", "yes")
+def _must_stay(unit: Element) -> bool:
+    stated = (each.attributes.get("translate") for each in unit.ancestors())
+    return is_untranslatable(stated) or is_locked(unit.get("locked"))
 
 
 def _read_unit_1(document: Document, unit: Element) -> None:
     text, source, target = document.text, unit.child("source"), unit.child("target")
-    if _is_locked(unit):
+    if _must_stay(unit):
         return document.leave("not translatable")
     state = target.get("state") if target is not None else None
-    if unit.get("approved") == "yes" or unit.get("confirmed") == "1" or state in ("final", "signed-off"):
+    if xliff_1_status(unit.get, (lambda name: None) if target is None else target.get).is_confirmed:
         return document.leave("confirmed")
     if source is None or is_blank(text, source):
         return document.leave("empty")
@@ -107,10 +113,10 @@ def _fill_segments(
     for mid, source in sources.items():
         target = targets[mid]
         defined = definitions.get(mid)
-        is_done = defined is not None and (defined.get("conf") or "unspecified").lower() not in UNCONFIRMED_LEVELS
+        is_done = defined is not None and trados_segment_status(defined.get).is_confirmed
         if is_blank(text, source):
             document.leave("empty")
-        elif defined is not None and defined.get("locked") == "true":
+        elif defined is not None and is_locked(defined.get("locked")):
             document.leave("not translatable")
         elif is_done or not is_blank(text, target):
             document.leave("confirmed" if is_done else "translated")
@@ -150,9 +156,9 @@ def _read_unit_2(document: Document, unit: Element) -> None:
     for segment in unit.named("segment"):
         source, target = segment.child("source"), segment.child("target")
         state = segment.get("state")
-        if _is_locked(unit):
+        if _must_stay(unit):
             document.leave("not translatable")
-        elif state in ("translated", "reviewed", "final"):
+        elif xliff_2_status(state).is_confirmed:
             document.leave("confirmed")
         elif source is None or is_blank(text, source):
             document.leave("empty")
