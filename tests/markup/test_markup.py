@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nearmt.errors import MarkupError, SettingError
-from nearmt.markup import XML, Marked, rules_for, split_sentences, translate_long, translate_marked, translate_with_ways
+from nearmt.markup import XML, Marked, rules_for, translate_marked, translate_with_ways
 from properties import examples
 
 TRANSLATORS = {
@@ -341,22 +341,3 @@ def test_hostile_text_takes_linear_time(name):
     (result,) = translate_marked([text], each("upper"), kind, language="de")
     assert time.process_time() - begun < 5
     assert len(result) >= len(text) * 0.9
-
-
-def test_long_text_keeps_its_white_space_byte_for_byte():
-    text = "  Das ist z. B. ein Test.  Herr Dr. Müller kam am 3. Mai.\r\n\r\n\tNeuer Absatz!\n\n Ende \u00a0\n"
-    asked = []
-
-    def translate(texts):
-        asked.extend(texts)
-        return [text.upper() for text in texts]
-
-    assert translate_long([text, "", " \n"], translate, language="de") == [text.upper(), "", " \n"]
-    assert asked == ["Das ist z. B. ein Test.", "Herr Dr. Müller kam am 3. Mai.", "Neuer Absatz!", "Ende"]
-
-
-@examples(200)
-@given(text=st.text() | PLAIN, is_newline_break=st.booleans())
-def test_sentences_joined_are_the_text(text, is_newline_break):
-    assert "".join(split_sentences(text, "de-DE", is_newline_break=is_newline_break)) == text
-    assert translate_long([text], each("identity"), language="de") == [text]

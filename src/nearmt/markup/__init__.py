@@ -6,7 +6,7 @@ piece. Nothing in here knows models, stores or files.
 """
 
 from nearmt.markup.rules import HTML, TEXT, XML, Kind, Rules, rules_for
-from nearmt.markup.sentences import split_sentences, translate_long
+from nearmt.markup.splitting import SplitText, split_sentences, split_text, translate_long
 from nearmt.markup.translation import Marked, Way, translate_marked, translate_with_ways
 
 __all__ = [
@@ -16,9 +16,11 @@ __all__ = [
     "Kind",
     "Marked",
     "Rules",
+    "SplitText",
     "Way",
     "rules_for",
     "split_sentences",
+    "split_text",
     "translate_long",
     "translate_marked",
     "translate_with_ways",

@@ -8,7 +8,7 @@ from itertools import accumulate
 from nearmt.markup.pieces import Parsed, Piece, paired
 from nearmt.markup.placeholders import find_placeholders
 from nearmt.markup.rules import Rules
-from nearmt.markup.sentences import split_sentences
+from nearmt.markup.splitting import split_sentences
 
 _CUT = Piece("break", "")
 
