@@ -1,8 +1,8 @@
-"""Translating text that carries tags and placeholders, so that each of them survives exactly once.
+"""Translates text with tags and placeholders so that each of them is in the translation exactly once.
 
-Text, XML and HTML come in as strings and leave as strings; the model behind `translate` never sees a tag. What
-comes out is checked against what went in, and where a check fails the text is translated around its tags, piece by
-piece. Nothing in here knows models, stores or files.
+Text, XML and HTML go in and come out as strings, and the model behind `translate` never sees a tag. Every result is
+compared with its source; if a tag or placeholder is missing, the text between the tags is translated instead. This
+package knows nothing of models, stores or files.
 """
 
 from nearmt.markup.rules import HTML, TEXT, XML, Kind, Rules, rules_for
