@@ -117,7 +117,7 @@ def test_header_is_optional_and_its_date_too(tmp_path: Path) -> None:
 
 def test_other_language_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.po", header(language="pt_BR") + 'msgid "dog"\nmsgstr "cão"\n')
-    with pytest.raises(CorpusError, match="is a translation into pt_BR, but de was asked for"):
+    with pytest.raises(CorpusError, match="is a translation into pt_BR, but de was requested"):
         read(path)
     for target in ("pt-PT", "pt", None):
         assert read(path, target)[0] == [("dog", "cão")]
@@ -137,7 +137,7 @@ def test_other_language_is_refused(tmp_path: Path) -> None:
         (b" \n\n", "is empty"),
     ],
 )
-def test_bad_po_is_told_in_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
+def test_bad_po_is_one_clear_sentence(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(CorpusError, match=message):
         read(write(tmp_path / "x.po", content))
 

@@ -1,6 +1,6 @@
-"""Confirmed entries of gettext PO files; polib parses them, whole.
+"""Reads the confirmed entries of gettext PO files; polib parses the whole file at once.
 
-Mnemonics (`_File`, `&File`) and format directives stay in the text: they are part of what is translated.
+Accelerators (`_File`, `&File`) and format directives stay in the text, because they are translated with it.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from nearmt.corpus.streams import display_name, open_bytes, origin_name, refuse_
 from nearmt.errors import CorpusError
 
 _CHARSET = re.compile(rb'"Content-Type:[^"]*charset=([\w.:-]+)', re.IGNORECASE)
-# polib splits its input with str.splitlines, so these would end a line in the middle of a string.
+# polib splits its input with str.splitlines, which would end a line at these inside a string.
 _FALSE_LINE_ENDS = re.compile("[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _POLIB_LINE = re.compile(r"\(line (\d+)\)(?:: (.*))?")
 _WHOLE_STRING = re.compile(r'(?:msg\w+(?:\[\d+\])?\s*)?"(?:[^"\\]|\\.)*"')
@@ -69,7 +69,7 @@ def _parse(text: str, name: str) -> polib.POFile:
     text = _FALSE_LINE_ENDS.sub(" ", text)
     _refuse_open_strings(text, name)
     try:
-        # The line end in front keeps polib from taking the text for the name of a file.
+        # The line end in front prevents polib from reading the text as a file name.
         return polib.pofile("\n" + text)
     except OSError as error:
         match = _POLIB_LINE.search(str(error))
@@ -79,7 +79,7 @@ def _parse(text: str, name: str) -> polib.POFile:
 
 
 def _refuse_open_strings(text: str, name: str) -> None:
-    """polib takes the last character of a string for its closing quote, so a cut file would lose a letter."""
+    """Raise for an unclosed string: polib drops the last character of a string as its quote, so text would be lost."""
     for number, line in enumerate(text.splitlines(), start=1):
         line = line.strip()
         if line.startswith(("msg", '"')) and not _WHOLE_STRING.fullmatch(line):
@@ -88,7 +88,7 @@ def _refuse_open_strings(text: str, name: str) -> None:
 
 def _check_language(stated: str | None, wanted: str | None, name: str) -> None:
     if stated and wanted and match_rank(wanted, stated) is None:
-        raise CorpusError(f"{name} is a translation into {stated}, but {wanted} was asked for.")
+        raise CorpusError(f"{name} is a translation into {stated}, but {wanted} was requested.")
 
 
 def _forms(entry: polib.POEntry, plurals: PluralForms) -> Iterator[tuple[str, str, str]]:
@@ -102,7 +102,7 @@ def _forms(entry: polib.POEntry, plurals: PluralForms) -> Iterator[tuple[str, st
 
 
 def _unit_id(context: str | None, msgid: str) -> str:
-    """`context|msgid` or `msgid`, escaped to one line and without ambiguity; a long one is cut and hashed."""
+    """`context|msgid` or `msgid`, escaped so that it is unique and on one line; a long one is cut and hashed."""
     parts = [msgid] if context is None else [context, msgid]
     full: str = "|".join(polib.escape(part).replace("|", r"\|") for part in parts)
     if len(full) <= _MAX_ID_CHARS:

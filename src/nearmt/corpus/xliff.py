@@ -30,10 +30,10 @@ _TAGS = ("file", "trans-unit", "unit", "group", "header")
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What a unit inherits from its <file>."""
+    """The properties a unit inherits from its <file>."""
 
     name: str  # for errors
-    original: str  # begins the unit ids
+    original: str  # prefix of the unit ids
     origin: str
     changed_at: str | None
 
@@ -64,7 +64,7 @@ def read_xliff(path: str | Path, languages: LanguagePair, sieve: PairSieve) -> I
                     continue
                 unit_id = f"{file.original}#{element.get('id') or number}"
                 for segment in segments_of(element, unit_id, file.name):
-                    if (pair := _sift(segment, file, sieve)) is not None:
+                    if (pair := _pair(segment, file, sieve)) is not None:
                         yield pair
 
 
@@ -89,8 +89,8 @@ def _open_file(element: etree._Element, reader: XmlReader, languages: LanguagePa
     return _File(reader.name, original, origin, utc_date(element.get("date")))
 
 
-def _sift(segment: _Segment, file: _File, sieve: PairSieve) -> SentencePair | None:
-    # A missing translation is "empty" whatever its state says; only a present one can be unconfirmed.
+def _pair(segment: _Segment, file: _File, sieve: PairSieve) -> SentencePair | None:
+    # A missing translation is "empty" whatever its state; only an existing one can be unconfirmed.
     if segment.is_unconfirmed and normalise_space(segment.source) and normalise_space(segment.target):
         sieve.drops.add("unconfirmed")
         return None
@@ -104,7 +104,7 @@ def _sift(segment: _Segment, file: _File, sieve: PairSieve) -> SentencePair | No
 
 
 def _segments_1(unit: etree._Element, unit_id: str, name: str) -> Iterator[_Segment]:
-    """XLIFF 1.2: one segment per mid where both sides are segmented alike, else the whole unit."""
+    """XLIFF 1.2: one segment per mid if both sides have the same mids, else the whole unit."""
     source = next(iter(children(unit, "source") + children(unit, "seg-source")), None)
     target = next(iter(children(unit, "target")), None)
     is_unconfirmed = xliff_1_status(_attributes(unit), _attributes(target)).is_unconfirmed
@@ -142,7 +142,7 @@ def _trados_statuses(unit: etree._Element) -> dict[str, Status]:
 
 
 def _marked_segments(element: etree._Element | None) -> dict[str, etree._Element]:
-    """The <mrk mtype="seg"> by mid; none if a mid is missing or comes twice, for then nothing can be paired."""
+    """The <mrk mtype="seg"> by mid; none if a mid is missing or repeated, because they cannot be paired then."""
     marked: dict[str, etree._Element] = {}
     for mark in () if element is None else element.iter("{*}mrk"):
         if mark.get("mtype") == "seg":

@@ -1,7 +1,7 @@
-"""XLIFF 1.2 (with the dialects of Trados, Phrase and memoQ) and XLIFF 2: units without a target are filled.
+"""XLIFF 1.2 (with the dialects of Trados, Phrase and memoQ) and XLIFF 2: fills units without a target.
 
-A filled target of 1.2 has state="needs-review-translation" and state-qualifier="leveraged-mt". XLIFF 2 knows no such
-state; `translated` would be taken for a translator's word, so a filled segment stays `initial`, with a sub-state.
+A filled target of 1.2 has state="needs-review-translation" and state-qualifier="leveraged-mt". XLIFF 2 has no such
+state; `translated` would look like a human translation, so a filled segment stays `initial`, with a sub-state.
 """
 
 from nearmt.corpus.confirmation import (
@@ -24,7 +24,7 @@ _UNTRANSLATED_STATES = ("new", "needs-translation")
 
 
 def read_xliff(text: str, name: str, languages: LanguagePair) -> Document:
-    """The units to fill of an XLIFF document."""
+    """The units of an XLIFF document that are to be filled."""
     root = read_elements(text, name)
     if root.local != "xliff":
         raise DocumentError(f"{name} is not XLIFF: its root element is <{root.name}>.")
@@ -90,7 +90,7 @@ def _read_unit_1(document: Document, unit: Element) -> None:
 
 
 def _segments(element: Element | None) -> dict[str, Element]:
-    """The <mrk mtype="seg"> by mid; none if a mid is missing or comes twice."""
+    """The <mrk mtype="seg"> by mid; none if a mid is missing or repeated."""
     found: dict[str, Element] = {}
     for mark in () if element is None else element.descendants():
         if mark.local == "mrk" and mark.get("mtype") == "seg":
@@ -108,7 +108,7 @@ def _fill_segments(
     sources: dict[str, Element],
     targets: dict[str, Element],
 ) -> None:
-    """Fill the empty segments of a target that has all of them."""
+    """Fill the empty segments of a target that has a <mrk> for each segment of the source."""
     text, has_state = document.text, False
     for mid, source in sources.items():
         target = targets[mid]
@@ -139,7 +139,7 @@ def _marked(text: str, element: Element, review: dict[str, str]) -> Splice:
 
 
 def _dialect_marks(document: Document, unit: Element, mids: set[str]) -> list[Splice]:
-    """How Trados, Phrase and memoQ say that a machine translated."""
+    """The attributes of Trados, Phrase and memoQ that mark a machine translation."""
     text = document.text
     marks = [_marked(text, each, _REVIEW_TRADOS) for mid, each in _definitions(unit).items() if mid in mids]
     own = {key: "mt" for key in unit.attributes if key.endswith(":trans-origin")}
