@@ -101,7 +101,7 @@ def test_unsupported_type_falls_back_to_float32_with_one_warning(
     with caplog.at_level(logging.WARNING, "nearmt"):
         model = Seq2Seq.load(marian, dtype=dtype)
     assert [record.getMessage() for record in caplog.records] == [
-        f"{marian} runs in float32, as this processor cannot compute in {dtype}: {REASON}"
+        f"{marian} runs in float32, because this processor cannot compute in {dtype}: {REASON}"
     ]
     assert model.dtype == "float32"
     sources, targets = model.tokenize_sources(["der Hund"]), model.tokenize_targets(["a dog"])
@@ -122,7 +122,7 @@ def test_float32_is_not_tested(marian: Path, stored_in_bfloat16: Path, monkeypat
         raise AssertionError("tried")
 
     monkeypatch.setattr(processor, "_known", {})
-    monkeypatch.setattr(processor, "_try", refuse)
+    monkeypatch.setattr(processor, "_test", refuse)
     assert Seq2Seq.load(stored_in_bfloat16).dtype == "float32"
     assert Seq2Seq.load(marian, dtype="auto").dtype == "float32"
     assert load_for_generate(stored_in_bfloat16).dtype == torch.float32
@@ -212,7 +212,7 @@ def test_program_survives_a_crash_of_the_processor_test(marian: Path, tmp_path: 
     )
     done = in_a_child(script, marian, ILL)
     assert done.stdout == "float32\n"
-    assert done.stderr == f"{marian} runs in float32, as this processor cannot compute in bfloat16: {REASON}\n"
+    assert done.stderr == f"{marian} runs in float32, because this processor cannot compute in bfloat16: {REASON}\n"
 
 
 def test_processor_test_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

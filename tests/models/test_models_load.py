@@ -234,7 +234,7 @@ def test_unsupported_decoding_options_are_refused(copy: Path) -> None:
 
 
 def test_wrong_device_and_dtype_are_settings_errors(marian: Path) -> None:
-    with pytest.raises(SettingError, match="dtype must be one of"):
+    with pytest.raises(SettingError, match="`dtype` must be one of"):
         Seq2Seq.load(marian, dtype="int3")
     with pytest.raises(SettingError, match="unknown `device`"):
         Seq2Seq.load(marian, device="abacus")
