@@ -1,4 +1,4 @@
-"""A stand-in for a translation model: words are tokens, and states are drawn from what came before."""
+"""A fake translation model: words are tokens, and states are random numbers seeded by the prefix."""
 
 import hashlib
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ def word_id(word: str) -> int:
 
 
 def state_of(source: Sequence[int], prefix: Sequence[int]) -> np.ndarray:
-    """Near for like beginnings: half of it depends on the last word only."""
+    """Prefixes with the same last word have similar states."""
     far = np.random.default_rng([7, *source, 99, *prefix]).standard_normal(WIDTH)
     near = np.random.default_rng([3, *list(prefix)[-1:]]).standard_normal(WIDTH)
     return (near + 0.3 * far).astype(np.float32)
 
 
 class FakeModel:
-    """What ingestor and harvest ask of a model."""
+    """The methods of a model that ingesting and extracting states need."""
 
     width = WIDTH
     max_source_tokens = 12

@@ -1,4 +1,4 @@
-"""Tiny random models with real tokenizers, one family each, made offline and the same every time.
+"""Tiny random models with real tokenizers, one for each family, made offline and deterministically.
 
 Weights are larger than usual at initialisation so that hypotheses differ and sentences end.
 """
@@ -38,14 +38,9 @@ from transformers.utils import logging as transformers_logging
 
 from nearmt.models.capture import find_projection
 
-SOURCE_WORDS = [
-    "die", "Tabelle", "ist", "gesperrt", "der", "Hund", "und", "das", "kleine",
-    "Haus", "ein", "Wort", "nicht", "rot", "blau", "wir", "öffnen", "Datei",
-]  # fmt: skip
-TARGET_WORDS = [
-    "the", "spreadsheet", "is", "locked", "a", "dog", "and", "this", "small",
-    "house", "word", "not", "red", "blue", "we", "open", "file",
-]  # fmt: skip
+SOURCE_TEXT = "die Tabelle ist gesperrt der Hund und das kleine Haus ein Wort nicht rot blau wir öffnen Datei"
+TARGET_TEXT = "the spreadsheet is locked a dog and this small house word not red blue we open file"
+SOURCE_WORDS, TARGET_WORDS = SOURCE_TEXT.split(), TARGET_TEXT.split()
 
 
 def make_sentences(words: Sequence[str], count: int, *, seed: int = 0) -> list[str]:
@@ -76,13 +71,13 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def _save(model: PreTrainedModel, folder: Path, *, eos: int, scale: float, **generation: Any) -> Path:
-    """Give the weights some size, a taste for EOS, and write the model with its generation config."""
+    """Scale the weights, make EOS likely, and save the model with its generation config."""
     layer, projection = find_projection(model)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "embed" not in name and "shared" not in name and name != f"{layer}.weight":
                 parameter.mul_(scale)
-        # With tied embeddings a random model repeats its last token for ever, unless the last norm mixes the signs.
+        # With tied embeddings, a random model repeats its last token forever unless the last norm mixes the signs.
         norms = [m for name, m in model.named_modules() if "decoder" in name and name.endswith("layer_norm")]
         norms[-1].weight.normal_(0, 1)
         spread = (projection.weight.norm(dim=1).mean()).item()
@@ -178,7 +173,7 @@ def _merges_of(word: str) -> list[tuple[str, str]]:
 
 
 def make_m2m100(folder: Path, *, seed: int = 3) -> Path:
-    """M2M100: language codes behind the vocabulary, forced as the first token."""
+    """M2M100: language codes after the vocabulary, forced as the first token."""
     folder.mkdir(parents=True, exist_ok=True)
     words = SOURCE_WORDS + TARGET_WORDS
     pieces = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
@@ -230,12 +225,12 @@ def make_bart(folder: Path, *, seed: int = 8) -> Path:
 
 
 def make_mbart(folder: Path, *, seed: int = 5) -> Path:
-    """The first mBART: the target's code starts the decoder."""
+    """The first mBART: the target code starts the decoder."""
     return _make_mbart(folder, MBartTokenizer, seed)
 
 
 def make_mbart50(folder: Path, *, seed: int = 6) -> Path:
-    """mBART-50: the target's code is forced as the first token."""
+    """mBART-50: the target code is forced as the first token."""
     return _make_mbart(folder, MBart50Tokenizer, seed)
 
 
@@ -252,7 +247,7 @@ def _make_mbart(folder: Path, tokenizer_class: Callable[..., Any], seed: int) ->
 
 
 def make_t5(folder: Path, *, seed: int = 7) -> Path:
-    """T5: variant positions, a task prefix in the config, no forced tokens."""
+    """T5: relative positions, a task prefix in the config, no forced tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     specials = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     tokenizer = T5Tokenizer(vocab=[*specials, *_unigram_pieces(folder)], extra_ids=4)

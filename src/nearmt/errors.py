@@ -1,28 +1,28 @@
-"""The errors a user of nearmt can meet, in one tree.
+"""All errors that nearmt raises, in one tree.
 
-    NearMTError              whatever nearmt raises on purpose; the message is one clear sentence
+    NearMTError              base class; the message is one clear sentence
     ├── CorpusError          a translation memory cannot be read
-    ├── ModelError           a model cannot be loaded or does not fit the interface
+    ├── ModelError           a model cannot be loaded or used
     ├── StoreError           a store cannot be opened, read or written
     │   ├── StoreMismatchError   it belongs to another model, tokenizer, layer or language pair
-    │   ├── StoreDamagedError    a file is missing, cut short or changed
+    │   ├── StoreDamagedError    a file is missing, truncated or changed
     │   └── StoreLockedError     another process is writing to it
     ├── IndexUnavailableError    the search engine that holds a store's index does not answer
     ├── MarkupError          text with tags is not well-formed
     ├── DocumentError        a file to translate cannot be read or written
-    ├── OutputError          a file or folder cannot be written where it was asked for
-    │   └── OutputExistsError    there is one already, and overwriting it was not asked for
-    ├── ClusterError         workers on Ray cannot be had, or fail
-    ├── SettingError         an option or argument that makes no sense
-    └── MissingExtraError    an optional package is needed
+    ├── OutputError          a file or folder cannot be written
+    │   └── OutputExistsError    it exists, and overwriting was not requested
+    ├── ClusterError         Ray workers are unavailable or fail
+    ├── SettingError         an option or argument is invalid
+    └── MissingExtraError    an optional package is missing
 
-Errors of other libraries are mapped to these where they enter. `exit_code` is 2 where the input or its
-user is at fault, 1 where we are.
+Errors of other libraries are converted where they occur. `exit_code` is 2 for an error in the input or its use, and 1
+for an error in nearmt itself.
 """
 
 
 class NearMTError(Exception):
-    """Base of everything nearmt raises on purpose. The message is one sentence for the user."""
+    """Base class of all errors that nearmt raises. The message is one sentence for the user."""
 
     exit_code = 2
 
@@ -32,7 +32,7 @@ class CorpusError(NearMTError):
 
 
 class ModelError(NearMTError):
-    """A model cannot be loaded, or does not fit the interface nearmt needs."""
+    """A model cannot be loaded, or is of a kind that nearmt cannot use."""
 
 
 class StoreError(NearMTError):
@@ -44,7 +44,7 @@ class StoreMismatchError(StoreError):
 
 
 class StoreDamagedError(StoreError):
-    """A file of a store is missing, cut short or changed."""
+    """A file of a store is missing, truncated or changed."""
 
 
 class StoreLockedError(StoreError):
@@ -52,7 +52,7 @@ class StoreLockedError(StoreError):
 
 
 class IndexUnavailableError(NearMTError):
-    """The search engine that holds a store's index does not answer, or not in time."""
+    """The search engine that holds a store's index does not answer in time."""
 
 
 class MarkupError(NearMTError):
@@ -64,24 +64,24 @@ class DocumentError(NearMTError):
 
 
 class OutputError(NearMTError):
-    """A file or folder cannot be written where it was asked for."""
+    """A file or folder cannot be written."""
 
 
 class OutputExistsError(OutputError):
-    """There is a file or folder already, and overwriting it was not asked for."""
+    """A file or folder exists, and overwriting it was not requested."""
 
 
 class ClusterError(NearMTError):
-    """Workers on Ray cannot be had, or fail."""
+    """Ray workers are unavailable or fail."""
 
 
 class SettingError(NearMTError):
-    """An option or argument that makes no sense."""
+    """An option or argument is invalid."""
 
 
 class MissingExtraError(NearMTError):
-    """An optional package is needed for what was asked."""
+    """An optional package is missing."""
 
     def __init__(self, what: str, package: str) -> None:
-        spelt = f'"{package}"' if "[" in package else package  # shells take brackets for a pattern
-        super().__init__(f"{what} needs the package {package}: pip install {spelt}")
+        quoted = f'"{package}"' if "[" in package else package  # in a shell, brackets are a pattern
+        super().__init__(f"{what} needs the package {package}: pip install {quoted}")

@@ -1,30 +1,30 @@
-"""Writing files: never over what is there unless that was asked for, and whole or not at all."""
+"""The only writer of files: a file appears once it is complete, and replaces an existing one only on request."""
 
 import io
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from nearmt.errors import OutputError, OutputExistsError
 
-UNFINISHED = ".new"  # how the name of a file ends that is being written
-_SHOWN = 50  # characters of its own name that the name of an unfinished file begins with
+UNFINISHED = ".new"  # the ending of a file that is being written
+_NAME_CHARS = 50  # characters of the final name in the name of an unfinished file
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|thread-self|\d+)/fd/\d+")
 
 
 def is_stream(path: Path) -> bool:
-    """Whether what is written there goes on at once: to a pipe, a device, or wherever standard output goes."""
+    """True for a pipe, a device or a file descriptor such as /dev/stdout, which are written to directly."""
     if _DESCRIPTOR.fullmatch(os.path.abspath(path)):  # noqa: PTH100  # absolute() keeps the ".."
         return True
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def check_output(path: Path, *, overwrite: bool) -> None:
-    """Refuse, before any work, a file that exists or that cannot be written there."""
+    """Raise, before any work is done, if a file exists or cannot be written."""
     if is_stream(path):
         return
     if path.is_dir():
@@ -38,46 +38,45 @@ def check_output(path: Path, *, overwrite: bool) -> None:
 
 
 def check_output_folder(folder: Path, *, overwrite: bool) -> None:
-    """Refuse, before any work, a folder for new files that has files already."""
+    """Raise, before any work is done, if a folder for new files already has files."""
     _check_folder(folder)
     if not overwrite and _has_files(folder):
         raise OutputExistsError(f"{folder} has files in it")
 
 
-def claim_folder(folder: Path, command: str, known: Sequence[str]) -> None:
-    """Take a folder for a command that goes on with what it left there, and for it alone.
+def claim_folder(folder: Path, command: str) -> None:
+    """Reserve a folder for a command that can continue its earlier work there.
 
-    It is new, without files, or was the same command's before: a mark says so, or in folders of older versions one of
-    the `known` names, which may be patterns.
+    The folder must be new, have no files, or have the marker file of the same command.
     """
     _check_folder(folder)
-    mark = folder / f".nearmt-{command}"
-    if mark.exists():
+    marker = folder / f".nearmt-{command}"
+    if marker.exists():
         return
-    if _has_files(folder) and not any(any(folder.glob(name)) for name in known):
+    if _has_files(folder):
         raise OutputError(
             f"{folder} has files in it that are not from nearmt {command}: choose a new folder or an empty one"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        mark.touch()
+        marker.touch()
     except OSError as error:
         raise OutputError(f"{folder} cannot be written to: {(error.strerror or str(error)).lower()}") from error
 
 
 @contextmanager
 def writing(path: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
-    """A file that appears when all is written, and is on disk then; after an error nothing has changed.
+    """Write a file that appears, synced to disk, when the block ends; after an error nothing has changed.
 
-    A file that is replaced hands on its permissions, and a link to it stays a link. What is not a file, such as a pipe,
-    is written to at once.
+    The file keeps the permissions of the one it replaces, and a symbolic link stays a link. A pipe or a device is
+    written to directly.
     """
     if is_stream(path):
-        with path.open("ab") as stream:  # where standard output is a file, what is there already stays
+        with path.open("ab") as stream:  # standard output may be a file with content
             yield stream
         return
     target = path.resolve() if path.is_symlink() else path
-    beside = target.with_name(f".{target.name[:_SHOWN]}.{secrets.token_hex(4)}{UNFINISHED}")
+    beside = target.with_name(f".{target.name[:_NAME_CHARS]}.{secrets.token_hex(4)}{UNFINISHED}")
     try:
         with beside.open("xb") as out:
             if overwrite and target.exists():
@@ -88,14 +87,14 @@ def writing(path: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
         if overwrite:
             beside.replace(target)
         else:
-            _put_in_place(beside, target)
+            _rename_if_new(beside, target)
     finally:
         beside.unlink(missing_ok=True)
 
 
 @contextmanager
 def writing_text(path: Path, *, overwrite: bool) -> Iterator[TextIO]:
-    """The same for text in UTF-8, with line ends as they are given."""
+    """Like `writing`, for UTF-8 text; line ends are not changed."""
     with writing(path, overwrite=overwrite) as out:
         text = io.TextIOWrapper(out, encoding="utf-8", newline="")
         try:
@@ -104,8 +103,8 @@ def writing_text(path: Path, *, overwrite: bool) -> Iterator[TextIO]:
             text.detach()
 
 
-def _put_in_place(beside: Path, target: Path) -> None:
-    """Give a file its name, unless another has taken it in the meantime."""
+def _rename_if_new(beside: Path, target: Path) -> None:
+    """Rename a new file to its final name, unless another file has appeared there."""
     try:
         os.link(beside, target)
     except FileExistsError:

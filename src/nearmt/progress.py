@@ -1,13 +1,13 @@
-"""How long work says where it is: one callable, so that a bar, a log and a test can listen alike."""
+"""Progress of long tasks: one callable that a progress bar, a log or a test can implement."""
 
 from typing import Protocol
 
 
 class Progress(Protocol):
-    """Called now and then with the stage, what of it is done, and how much there is, where that is known."""
+    """Called from time to time with the stage, the amount done and the total, if that is known."""
 
     def __call__(self, stage: str, done: int, total: int | None) -> None: ...
 
 
 def silent(stage: str, done: int, total: int | None) -> None:
-    """Says nothing."""
+    """Report nothing."""

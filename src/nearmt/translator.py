@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from nearmt.building.compatibility import check_model, check_values, load_model
@@ -14,6 +15,7 @@ from nearmt.decoding.beam import Hypothesis
 from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.decoding.evidence import TokenEvidence, explain_tokens
 from nearmt.errors import SettingError
+from nearmt.markup.splitting import tokenize_to_fit
 from nearmt.methods.mixture import Method
 from nearmt.methods.registry import AUTO, MethodRequest, make_method
 from nearmt.models import Seq2Seq
@@ -140,38 +142,22 @@ class Translator:
     ) -> list[Translation]:
         """Translate texts, one result for each, in order. An empty text stays empty.
 
-        A text longer than the model takes is cut at a white space and translated in pieces.
+        A text that is too long for the model is translated in parts, cut at sentence ends or spaces where possible.
         """
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts, not one string")
         self.refresh()
         decoder = self._decoder
-        pieces = [self._pieces(text) for text in texts]
-        flat = [piece for parts in pieces for piece in parts]
-        sources = self.model.tokenize_sources(flat)
-        hypotheses = decoder.decode(sources, on_done=on_done) if flat else []
-        results, at = [], 0
-        for text, parts in zip(texts, pieces, strict=True):
-            end = at + len(parts)
-            results.append(self._result(decoder, text, sources[at:end], hypotheses[at:end]))
-            at = end
-        return results
-
-    def _pieces(self, text: str) -> list[str]:
-        """The text, or parts of it that each fit the model."""
-        text = normalise_space(text)
-        if not text:
-            return []
-        too_long = len(self.model.tokenize_sources([text])[0]) > self.model.max_source_tokens
-        if not too_long or len(text) < 2:
-            return [text]
-        spaces = [i for i, char in enumerate(text) if char == " "]
-        ends = [i for i in spaces if text[i - 1] in ".!?;:"] or [
-            i for i in range(1, len(text)) if text[i - 1] in "。！？；"
+        clean = [normalise_space(text) for text in texts]
+        filled = [text for text in clean if text]
+        split = iter(tokenize_to_fit(filled, self.model.tokenize_sources, self.model.max_source_tokens))
+        sources = [next(split) if text else [] for text in clean]  # token ids of the parts of each text
+        flat = [part for parts in sources for part in parts]
+        hypotheses = iter(decoder.decode(flat, on_done=on_done) if flat else [])
+        return [
+            self._result(decoder, text, parts, list(islice(hypotheses, len(parts))))
+            for text, parts in zip(texts, sources, strict=True)
         ]
-        # Where a text has neither sentence ends nor spaces it is cut anywhere: better than not at all.
-        middle = min(ends or spaces or [len(text) // 2], key=lambda i: abs(i - len(text) // 2))
-        return self._pieces(text[:middle]) + self._pieces(text[middle:])
 
     def _result(
         self, decoder: Decoder, text: str, sources: Sequence[Sequence[int]], hypotheses: Sequence[list[Hypothesis]]
@@ -188,7 +174,7 @@ class Translator:
             score=sum(hypothesis.score for hypothesis in best) / len(best),
             token_ids=tuple(token for hypothesis in best for token in hypothesis.token_ids),
             alternatives=tuple((t, h.score) for t, h in zip(other_texts, others, strict=True)),
-            _explain=lambda: _explain_pieces(decoder, sources, best, outputs),
+            _explain=lambda: _explain_parts(decoder, sources, best, outputs),
         )
 
     def explain(self, text: str) -> Translation:
@@ -198,10 +184,10 @@ class Translator:
         return translation
 
 
-def _explain_pieces(
+def _explain_parts(
     decoder: Decoder, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis], outputs: Sequence[str]
 ) -> tuple[TokenEvidence, ...]:
-    """The evidence of a text translated in pieces that were joined by a space."""
+    """The evidence of a text that was translated in parts and joined with spaces."""
     found: list[TokenEvidence] = []
     offset = 0
     for source, hypothesis, output in zip(sources, hypotheses, outputs, strict=True):

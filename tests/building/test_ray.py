@@ -240,7 +240,7 @@ def test_a_worker_refuses_another_folder_model_or_version(toy_model, tmp_path):
     older = Worker(replace(job, version="0.0.1")).load()
     assert "begun by nearmt 0.0.1" in older.reason
     gone = replace(job, manifest=replace(job.manifest, model={**job.manifest.model, "name": "/no/such/model"}))
-    assert "there is no model folder /no/such/model" in Worker(gone).load().reason
+    assert "the model folder /no/such/model does not exist" in Worker(gone).load().reason
     changed = replace(job, manifest=replace(job.manifest, model={**job.manifest.model, "weights": "f" * 64}))
     assert "weights ffffffffffff" in Worker(changed).load().reason
 

@@ -158,29 +158,3 @@ def test_a_folder_of_others_is_refused(nearmt, client, tmp_path, command, monkey
     assert_one_sentence(nearmt(command, *arguments, "--out", tmp_path), refusal)
     assert {path.read_text() for path in tmp_path.iterdir()} == {"precious"}
     assert len(list(tmp_path.iterdir())) == 5
-
-
-@pytest.mark.parametrize(
-    ("command", "known"),
-    [
-        ("demo", "demo.store.partial/manifest.json"),
-        ("paper", "stores/client-0123.store/manifest.json"),
-        ("paper", "cells/score-0123.json"),
-        ("bench", "bench.json"),
-        ("bench", "timing-512-4000-float16.store/manifest.json"),
-    ],
-)
-def test_a_folder_of_an_older_version_is_known(nearmt, client, tmp_path, command, known, monkeypatch):  # noqa: F811
-    materials = Materials(client.model, client.memory, client.dev, client.test)
-    monkeypatch.setattr("nearmt.experiments.demo.find_materials", lambda: materials)
-
-    def loaded(*args, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Seq2Seq, "load", loaded)
-    arguments = {"demo": (), "paper": ("demo-de-en",), "bench": (client.store, "--model", client.model)}[command]
-    (tmp_path / known).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / known).write_text("{}")
-    code, _, err = nearmt(command, *arguments, "--out", tmp_path)
-    assert code == 130, err  # it came as far as loading the model
-    assert (tmp_path / f".nearmt-{command}").exists()

@@ -111,14 +111,14 @@ def test_best_variants_are_found(wanted: tuple[str, str], codes: list[str], expe
     assert PairFinder("f", *wanted).find(codes) == expected
 
 
-def test_finder_stays_right_over_many_combinations() -> None:
+def test_finder_is_correct_over_many_combinations() -> None:
     finder = PairFinder("f", "de", "en")
     for number in range(2500):
         assert finder.find(["en", f"x{number}", "de"]) == (2, 0)
     finder.finish()
 
 
-def test_languages_that_never_meet_are_an_error() -> None:
+def test_languages_that_no_unit_has_together_are_an_error() -> None:
     finder = PairFinder("f.tmx", "de", "en")
     finder.find(["de", "fr"])
     finder.find(["en", "fr"])
@@ -130,8 +130,8 @@ def test_languages_that_never_meet_are_an_error() -> None:
     ("source", "target", "message"),
     [
         ("en-US", "de-DE", "the languages are swapped"),
-        ("fr", "en", "from fr to en, but de to en was asked for"),
-        ("de", "fr", "from de to fr, but de to en was asked for"),
+        ("fr", "en", "from fr to en, but de to en was requested"),
+        ("de", "fr", "from de to fr, but de to en was requested"),
     ],
 )
 def test_other_languages_are_refused(source: str, target: str, message: str) -> None:
@@ -139,7 +139,7 @@ def test_other_languages_are_refused(source: str, target: str, message: str) -> 
         check_languages("f", LanguagePair("de", "en"), source=source, target=target)
 
 
-def test_variants_of_one_language_are_told_apart_when_swapped() -> None:
+def test_swapped_variants_of_one_language_are_noticed() -> None:
     check_languages("f", LanguagePair("en-US", "en-GB"), source="en-us", target="en_GB")
     check_languages("f", LanguagePair("en", "en"), source="en", target="en")
     with pytest.raises(CorpusError, match="swapped"):

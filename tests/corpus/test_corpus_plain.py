@@ -76,7 +76,7 @@ def test_bad_tsv_names_the_line(tmp_path: Path, content: bytes, message: str) ->
         {"translation": {"en-US": "dog", "en": "dog", "de-AT": "Hund"}},
     ],
 )
-def test_json_sides_go_by_several_names(tmp_path: Path, record: dict[str, object]) -> None:
+def test_json_sides_may_have_several_names(tmp_path: Path, record: dict[str, object]) -> None:
     pairs, drops = read_all(write(tmp_path / "m.jsonl", json.dumps(record)))
     assert texts(pairs) == [("Hund", "dog")]
     assert drops == {}
@@ -102,7 +102,9 @@ def test_json_details_are_optional(tmp_path: Path) -> None:
 
 def test_json_by_language_needs_the_languages(tmp_path: Path) -> None:
     path = write(tmp_path / "m.jsonl", '{"de": "Hund", "en": "dog"}')
-    with pytest.raises(CorpusError, match="keys de, en; if they are language codes, give --source and --target"):
+    with pytest.raises(
+        CorpusError, match="keys de, en; if they are language codes, set `source_lang` and `target_lang`"
+    ):
         read_all(path, source=None, target=None)
     with pytest.raises(CorpusError, match="has no fr: its languages are de, en"):
         read_all(path, source="fr")
@@ -120,8 +122,8 @@ def test_json_by_language_needs_the_languages(tmp_path: Path) -> None:
         ('{"source": "a", "target": "b", "id": {}}', "is not a string"),
         ('{"source": "a", "target": "b", "changed_at": "soon"}', "'soon' is not an ISO 8601 date"),
         ('{"source": "a\\ud800", "target": "b"}', "line 2 has half of a surrogate pair"),
-        ("[" * 100_000, "line 2 is not JSON"),
-        ('{"source": ' + "9" * 5000 + "}", "line 2 is not JSON"),
+        ("[" * 100_000, "line 2 cannot be read as JSON"),
+        ('{"source": ' + "9" * 5000 + "}", "line 2 cannot be read as JSON"),
     ],
 )
 def test_bad_json_names_the_line(tmp_path: Path, line: str, message: str) -> None:
@@ -154,7 +156,7 @@ def test_unequal_line_counts_raise_with_both(tmp_path: Path, first: str, second:
 
 
 def test_unequal_pipes_raise_at_the_end(tmp_path: Path) -> None:
-    # A pipe cannot be counted beforehand.
+    # The lines of a pipe cannot be counted in advance.
     pipe, target = tmp_path / "pipe", write(tmp_path / "c.en", "x\ny\n")
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"a\nb\nc\nd\ne\n",))

@@ -66,6 +66,24 @@ def test_plural_forms_are_pairs_of_their_own(tmp_path: Path) -> None:
     assert drops == {"empty": 1}
 
 
+@pytest.mark.parametrize(
+    ("plural_forms", "sources"),
+    [
+        ("nplurals=1; plural=0;", ["%d files"]),
+        ("nplurals=3; plural=(n==0 ? 0 : n==1 ? 1 : 2);", ["%d files", "%d file", "%d files"]),
+        ("nplurals=2; plural=n%0;", ["%d file", "%d files"]),
+    ],
+)
+def test_singular_is_paired_with_the_form_of_the_header_for_one(
+    tmp_path: Path, plural_forms: str, sources: list[str]
+) -> None:
+    forms = "".join(f'msgstr[{number}] "form {number}"\n' for number in range(len(sources)))
+    content = f'msgid ""\nmsgstr "Plural-Forms: {plural_forms}\\n"\n\n'
+    content += f'msgid "%d file"\nmsgid_plural "%d files"\n{forms}'
+    pairs, _ = read_all(write(tmp_path / "x.po", content), source="en", target="de")
+    assert [pair.source for pair in pairs] == sources
+
+
 def test_unit_ids_keep_contexts_apart(tmp_path: Path) -> None:
     long = "word " * 100
     content = header() + (
@@ -99,7 +117,7 @@ def test_header_is_optional_and_its_date_too(tmp_path: Path) -> None:
 
 def test_other_language_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.po", header(language="pt_BR") + 'msgid "dog"\nmsgstr "cão"\n')
-    with pytest.raises(CorpusError, match="is a translation into pt_BR, but de was asked for"):
+    with pytest.raises(CorpusError, match="is a translation into pt_BR, but de was requested"):
         read(path)
     for target in ("pt-PT", "pt", None):
         assert read(path, target)[0] == [("dog", "cão")]
@@ -119,7 +137,7 @@ def test_other_language_is_refused(tmp_path: Path) -> None:
         (b" \n\n", "is empty"),
     ],
 )
-def test_bad_po_is_told_in_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
+def test_bad_po_is_one_clear_sentence(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(CorpusError, match=message):
         read(write(tmp_path / "x.po", content))
 

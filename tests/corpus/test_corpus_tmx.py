@@ -89,7 +89,7 @@ def test_ids_origins_and_dates(tmp_path: Path) -> None:
     ]
 
 
-def test_how_trados_calls_the_kind_of_a_unit_is_no_origin(tmp_path: Path) -> None:
+def test_trados_kind_of_unit_is_not_an_origin(tmp_path: Path) -> None:
     both = (variant("de", "Hund"), variant("en", "dog"))
     props = '<prop type="x-Origin">TM</prop>', '<prop type="x-origin">client-a</prop>'
     path = write(tmp_path / "m.tmx", tmx(*(unit(*both, props=prop) for prop in props)))
@@ -125,11 +125,11 @@ def test_drops_are_counted_by_reason(tmp_path: Path) -> None:
         ("de", "it", "has no it: its languages are de-DE, fr, en-US."),
         ("es", "it", "has no es or it: its languages are de-DE, fr, en-US."),
         ("fr", "en", "has no unit with both fr and en: its languages are de-DE, fr, en-US."),
-        (None, None, "needs --source and --target: its languages are de-DE, fr, en-US."),
-        ("de", None, "needs --source and --target: its languages are de-DE, fr, en-US."),
+        (None, None, "needs `source_lang` and `target_lang`: its languages are de-DE, fr, en-US."),
+        ("de", None, "needs `source_lang` and `target_lang`: its languages are de-DE, fr, en-US."),
     ],
 )
-def test_missing_languages_are_an_error_that_lists_the_present(
+def test_missing_language_error_lists_the_languages_of_the_file(
     tmp_path: Path, source: str | None, target: str | None, message: str
 ) -> None:
     content = tmx(
@@ -140,7 +140,7 @@ def test_missing_languages_are_an_error_that_lists_the_present(
     assert message in str(caught.value)
 
 
-def test_memory_without_units_is_no_error(tmp_path: Path) -> None:
+def test_memory_without_units_has_no_pairs(tmp_path: Path) -> None:
     assert read_all(write(tmp_path / "m.tmx", tmx())) == ([], {})
 
 
@@ -154,7 +154,7 @@ def peak():
 def count(path):
     return sum(1 for _ in read_pairs([path], source_lang="de", target_lang="en", drops=DropCounts()))
 
-count(sys.argv[1])  # so that what is imported and allocated once does not count
+count(sys.argv[1])  # so that imports and first allocations are not counted
 before = peak()
 print(count(sys.argv[2]), peak() - before)
 """

@@ -187,9 +187,9 @@ def test_matches_of_xliff_2_are_not_translations(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("languages", "message"),
     [
-        (("en", "de"), "from en to de, but de to en was asked for: the languages are swapped"),
-        (("de", "fr"), "from de to fr, but de to en was asked for"),
-        (("fr", "en"), "from fr to en, but de to en was asked for"),
+        (("en", "de"), "from en to de, but de to en was requested: the languages are swapped"),
+        (("de", "fr"), "from de to fr, but de to en was requested"),
+        (("fr", "en"), "from fr to en, but de to en was requested"),
     ],
 )
 def test_other_languages_are_refused(tmp_path: Path, languages: tuple[str, str], message: str) -> None:
@@ -227,7 +227,7 @@ def test_version_and_namespace_may_be_missing(tmp_path: Path, namespace: str) ->
 
 
 def test_read_units_leave_the_tree(tmp_path: Path) -> None:
-    # One group around each unit, as memoQ and Trados write it, must not leave a shell per group.
+    # One group around each unit, as memoQ and Trados write it, must not leave an empty element per group.
     groups = [f"<group>{unit_1(number, 'Hund', 'dog')}</group>" for number in range(5000)]
     path = write(tmp_path / "m.xlf", xliff_1(*groups))
     sizes = []

@@ -42,14 +42,14 @@ def tmx(segment: str = "Hund", *, prolog: str = "") -> str:
         ('Ein<sc id="1"/>Hund<ec startRef="1"/>', "Ein Hund"),
         ('A<cp hex="001F"/> B', "A B"),
         ('Do<sm id="1"/>nau<em startRef="1"/>dampf', "Donaudampf"),
-        # no spaces where the script has none, and words of marks are words
+        # scripts without spaces, and words with combining marks
         ('今日<x id="1"/>晴れ', "今日晴れ"),
         ("हिन्दी<x id='1'/>भाषा", "हिन्दी भाषा"),
         # nothing else is lost
         ("<b>fett</b> &amp; <![CDATA[<roh>]]> <!-- weg -->da", "fett & <roh> da"),
     ],
 )
-def test_only_the_visible_text_stays(segment: str, expected: str) -> None:
+def test_only_visible_text_is_kept(segment: str, expected: str) -> None:
     parser = etree.XMLParser(remove_comments=True)
     assert visible_text(etree.fromstring(f"<seg>{segment}</seg>", parser), "test") == expected
 
@@ -116,12 +116,12 @@ def test_declared_and_marked_encodings_are_read(tmp_path: Path, encoding: str) -
         (tmx("<hi>" * 3000 + "</hi>" * 3000).encode(), "nested too deeply"),
         (tmx("x" * 11_000_000).encode(), "more than 10 MB of text"),
         (b"Hund\tdog\n", "line 1: not well-formed XML"),
-        (b"<!-- nothing else -->", "is not XML or is cut short"),
+        (b"<!-- nothing else -->", "is not XML or is truncated"),
         (b"\x00\x01\x02\x03", "not well-formed|not XML"),
         (b"<xliff version='1.2'/>", "is not TMX: its root element is <xliff>"),
     ],
 )
-def test_bad_xml_is_told_in_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
+def test_bad_xml_is_one_clear_sentence(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(CorpusError, match=message) as caught:
         read_all(write(tmp_path / "m.tmx", content))
     assert "\n" not in str(caught.value)

@@ -1,6 +1,5 @@
 """Tags and placeholders survive translation, whatever the translator does."""
 
-import html
 import re
 import time
 from collections import Counter
@@ -11,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nearmt.errors import MarkupError, SettingError
-from nearmt.markup import XML, Marked, rules_for, split_sentences, translate_long, translate_marked, translate_with_ways
+from nearmt.markup import XML, rules_for, translate_marked, translate_with_ways
 from properties import examples
 
 TRANSLATORS = {
@@ -36,11 +35,10 @@ def answers(**known):
     return lambda texts: [table.get(text, text.upper()) for text in texts]
 
 
-WORDS = st.sampled_from(
-    ["die", "Datei", "öffnen", "z. B.", "Ende.", "neu!", "%s", "{0}", "%(name)s", "${x}", "{{y}}", "%1$d", "1 < 2",
-     "5 %", "&", "a&b", "\n", "  ", "\\n", "https://a.de/b?c=1&d", "me@x.de", "\u00a0", "„Zitat“", "你好。"]
-)  # fmt: skip
-PLAIN = st.lists(WORDS, max_size=8).map(" ".join)
+WORDS = ["die", "Datei", "öffnen", "z. B.", "Ende.", "neu!", "„Zitat“", "你好。"]
+PLACEHOLDERS = ["%s", "{0}", "%(name)s", "${x}", "{{y}}", "%1$d", "\\n", "https://a.de/b?c=1&d", "me@x.de"]
+SIGNS_AND_SPACES = ["1 < 2", "5 %", "&", "a&b", "\n", "  ", "\u00a0"]
+PLAIN = st.lists(st.sampled_from(WORDS + PLACEHOLDERS + SIGNS_AND_SPACES), max_size=8).map(" ".join)
 ESCAPED = PLAIN.map(lambda text: text.replace("&", "&amp;").replace("<", "&lt;"))
 
 
@@ -111,135 +109,15 @@ def test_html_keeps_every_tag(name, text):
 
 @examples(200)
 @given(text=st.text(alphabet="<>/ab =\"'&;!-[]?x\n", max_size=60))
-def test_html_however_broken_comes_through(text):
+def test_broken_html_is_kept(text):
     assert translate_marked([text], each("identity"), "html", language="de") == [text]
 
 
 @examples(100)
 @given(text=xml_with(ESCAPED))
 @example(text="die die die die&lt;b&gt;die")
-def test_an_identical_translation_leaves_everything_as_it_is(text):
+def test_identical_translation_changes_nothing(text):
     assert translate_marked([text], each("identity"), "xml", language="de") == [text]
-
-
-LEXICON = {"die": "the", "Datei": "spreadsheet", "und": "&", "öffnen": "o", "neu": "brandnew"}
-TAG_OR_WORD = re.compile(r"<[^<>]*>|&lt;b&gt;|&amp;|\w+")
-
-
-def word_for_word(texts):
-    """A translator that keeps the order of words and changes their lengths."""
-    return [re.sub(r"\w+", lambda word: LEXICON[word[0]], text) for text in texts]
-
-
-def with_translated_words(text):
-    """What comes out if only the words between tags change."""
-    return TAG_OR_WORD.sub(lambda found: html.escape(LEXICON.get(found[0], "")) or found[0], text)
-
-
-SINGLE = st.tuples(*map(st.sampled_from, (("", " "), ("<x/>", "&lt;b&gt;", "<x></x>", "<g> <x/></g>"), ("", " ")))).map(
-    "".join
-)
-
-
-def tags_between_words(*, has_singles_at_edges):
-    """Tags among words that are often the same. There is a space or a single tag between any two words."""
-
-    def extend(inner):
-        pair = st.tuples(st.sampled_from("bg"), inner).map(lambda pair: f"<{pair[0]}>{pair[1]}</{pair[0]}>")
-        row = st.tuples(inner, st.just(" ") | SINGLE, inner)
-        if has_singles_at_edges:
-            row |= st.tuples(SINGLE, inner) | st.tuples(inner, SINGLE)
-        return pair | row.map("".join)
-
-    return st.recursive(st.sampled_from(list(LEXICON)), extend, max_leaves=12)
-
-
-@examples(200)
-@given(text=tags_between_words(has_singles_at_edges=False))
-@example(text="die die die die&lt;b&gt;die")
-@example(text="die <x/> die die die die")
-@example(text="die <b>die <x/> die</b> die")
-@example(text="<b>die</b> <g>die</g> die <b>die</b>")
-@example(text="die<x/><b>die</b>")
-@example(text="die<x/><x></x>die")
-def test_tags_keep_their_places_where_words_keep_theirs(text):
-    expected = Marked(with_translated_words(text), "whole")
-    assert translate_with_ways([text], word_for_word, "xml", language="de") == [expected]
-
-
-@examples(200)
-@given(text=tags_between_words(has_singles_at_edges=True))
-def test_tags_at_the_edges_of_others_keep_their_places(text):
-    (result,) = translate_marked([text], word_for_word, "xml", language="de")
-    assert TAG_OR_WORD.findall(result) == TAG_OR_WORD.findall(with_translated_words(text))
-
-
-def test_a_pair_goes_where_its_words_went():
-    translate = answers(
-        **{
-            "Klicken Sie auf Datei, um die Tabelle zu öffnen.": "To open the spreadsheet, click File.",
-            "Datei": "File.",
-            "Tabelle": "Spreadsheet",
-        }
-    )
-    text = 'Klicken Sie auf <g id="1">Datei</g>, um die <b>Tabelle</b> zu öffnen.'
-    expected = 'To open the <b>spreadsheet</b>, click <g id="1">File</g>.'
-    assert translate_with_ways([text], translate, "xml", language="de") == [Marked(expected, "whole")]
-
-
-def test_nested_pairs_stay_nested_and_inflected_words_are_found():
-    translate = answers(
-        **{
-            "Die neuen Tabellen sind gesperrt.": "The new tables are locked.",
-            "neuen Tabellen": "new table",
-            "Tabellen": "Tables",
-        }
-    )
-    (result,) = translate_marked(["Die <i>neuen <b>Tabellen</b></i> sind gesperrt."], translate, "xml", language="de")
-    assert result == "The <i>new <b>tables</b></i> are locked."
-
-
-def test_a_fragment_that_says_more_than_the_sentence_is_found():
-    translate = answers(
-        **{"Wählen Sie Datei - Öffnen zum Öffnen.": "Choose File - Open to open.", "Datei - Öffnen": "File - Open file"}
-    )
-    (result,) = translate_marked(["Wählen Sie <b>Datei - Öffnen</b> zum Öffnen."], translate, "xml", language="de")
-    assert result == "Choose <b>File - Open</b> to open."
-
-
-def test_a_single_tag_follows_the_words_beside_it_and_keeps_its_spaces():
-    translate = answers(
-        **{
-            "Die Datei wurde heute gelöscht.": "The file was deleted today.",
-            "Die Datei": "The file",
-            "wurde heute gelöscht.": "x",
-        }
-    )
-    (result,) = translate_marked(['Die Datei <x id="5"></x> wurde heute gelöscht.'], translate, "xml", language="de")
-    assert result == 'The file <x id="5"></x> was deleted today.'
-
-
-def test_a_span_that_is_not_found_stands_in_proportion():
-    translate = answers(**{"Sie gehen nach Hause.": "You leave.", "nach Hause": "home"})
-    (result,) = translate_with_ways(["Sie gehen <b>nach Hause</b>."], translate, "xml", language="de")
-    assert (result.text, result.way) == ("You <b>leave</b>.", "whole")
-
-
-def test_the_same_word_twice_is_told_apart_by_its_place():
-    (result,) = translate_marked(["Haus und <b>Haus</b> und Haus"], each("upper"), "xml", language="de")
-    assert result == "HAUS UND <b>HAUS</b> UND HAUS"
-
-
-def test_a_part_of_a_word_is_not_taken_for_the_same_word_elsewhere():
-    (result,) = translate_marked(["Haus<b>tür</b> und Tür"], each("upper"), "xml", language="de")
-    assert result == "<b>HAUSTÜR</b> UND TÜR"
-
-
-@pytest.mark.parametrize("pair", ["<b> </b>", "<b><x/></b>", "<b><i></i> <x/></b>"])
-def test_a_pair_without_words_stands_like_a_single_tag(pair):
-    text = f"die {pair} Datei <b>öffnen</b>"
-    expected = Marked(f"DIE {pair} DATEI <b>ÖFFNEN</b>", "whole")
-    assert translate_with_ways([text], each("upper"), "xml", language="de") == [expected]
 
 
 def test_placeholders_stay_in_the_sentence_if_they_are_copied():
@@ -249,7 +127,7 @@ def test_placeholders_stay_in_the_sentence_if_they_are_copied():
     assert (lost.text, lost.way) == ("%s VON {0} HIER", "pieces")
 
 
-def test_messages_and_accelerators_of_software_are_kept():
+def test_icu_messages_and_accelerators_are_kept():
     icu = "{n, plural, one {# Datei} other {# Dateien}} gefunden"
     assert translate_marked([icu], each("upper")) == ["{n, plural, one {# Datei} other {# Dateien}} GEFUNDEN"]
     labels = ["&Datei", "D&atei öffnen", "~Ansicht", "_Bearbeiten", "R&D und Q&A", "a_b"]
@@ -263,7 +141,7 @@ def test_messages_and_accelerators_of_software_are_kept():
     ]
 
 
-def test_html_leaves_alone_what_is_not_for_readers():
+def test_code_and_hidden_html_is_not_translated():
     page = (
         "<!DOCTYPE html><head><title>Titel &amp; mehr</title><style>p > b {}</style></head><p>Eins<br>zwei"
         '<script>if (a < b) "</p>"</script><span translate="no">Fest</span> und <i class="x notranslate">so</i> drei'
@@ -277,7 +155,7 @@ def test_html_leaves_alone_what_is_not_for_readers():
     )
 
 
-def test_text_that_a_model_invents_cannot_become_a_tag():
+def test_markup_invented_by_the_model_does_not_become_a_tag():
     assert translate_marked(["Kleiner"], lambda texts: ["1 < 2 & <script>"], "html") != ["1 < 2 & <script>"]
     (result,) = translate_marked(["Kleiner"], lambda texts: ["1 < 2 & 3"], "html")
     assert result == "1 &lt; 2 &amp; 3"
@@ -285,10 +163,17 @@ def test_text_that_a_model_invents_cannot_become_a_tag():
 
 @pytest.mark.parametrize(
     ("broken", "why"),
-    [("<g>Datei", "mismatched"), ("a < b", "not well-formed"), ("a & b", "not well-formed"), ("</x>", "mismatched"),
-     ("&nbsp;", "undefined"), ("\x00", "not well-formed"), ("<x a=1/>", "not well-formed"),
-     ('<!DOCTYPE r [<!ENTITY a "b">]><r>&a;</r>', "declares the XML entity")],
-)  # fmt: skip
+    [
+        ("<g>Datei", "mismatched"),
+        ("a < b", "not well-formed"),
+        ("a & b", "not well-formed"),
+        ("</x>", "mismatched"),
+        ("&nbsp;", "undefined"),
+        ("\x00", "not well-formed"),
+        ("<x a=1/>", "not well-formed"),
+        ('<!DOCTYPE r [<!ENTITY a "b">]><r>&a;</r>', "declares the XML entity"),
+    ],
+)
 def test_broken_xml_is_a_clear_error(broken, why):
     with pytest.raises(MarkupError, match=why):
         translate_marked([broken], each("identity"), "xml")
@@ -297,12 +182,12 @@ def test_broken_xml_is_a_clear_error(broken, why):
 def test_elements_can_be_ignored_and_split_at():
     rules = rules_for("xml", ignored=["n"], splitting=["s"])
     assert translate_marked(["<s>ein</s><n>zwei</n>drei"], each("upper"), rules) == ["<s>EIN</s><n>zwei</n>DREI"]
-    with pytest.raises(SettingError, match="no kind of markup"):
+    with pytest.raises(SettingError, match="unknown kind of markup"):
         rules_for("rtf")
     assert rules_for("xml") == XML
 
 
-def test_there_are_at_most_two_calls():
+def test_translate_is_called_at_most_twice():
     calls = []
 
     def translate(texts):
@@ -341,22 +226,3 @@ def test_hostile_text_takes_linear_time(name):
     (result,) = translate_marked([text], each("upper"), kind, language="de")
     assert time.process_time() - begun < 5
     assert len(result) >= len(text) * 0.9
-
-
-def test_long_text_keeps_its_white_space_byte_for_byte():
-    text = "  Das ist z. B. ein Test.  Herr Dr. Müller kam am 3. Mai.\r\n\r\n\tNeuer Absatz!\n\n Ende \u00a0\n"
-    asked = []
-
-    def translate(texts):
-        asked.extend(texts)
-        return [text.upper() for text in texts]
-
-    assert translate_long([text, "", " \n"], translate, language="de") == [text.upper(), "", " \n"]
-    assert asked == ["Das ist z. B. ein Test.", "Herr Dr. Müller kam am 3. Mai.", "Neuer Absatz!", "Ende"]
-
-
-@examples(200)
-@given(text=st.text() | PLAIN, is_newline_break=st.booleans())
-def test_sentences_joined_are_the_text(text, is_newline_break):
-    assert "".join(split_sentences(text, "de-DE", is_newline_break=is_newline_break)) == text
-    assert translate_long([text], each("identity"), language="de") == [text]

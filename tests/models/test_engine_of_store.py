@@ -1,4 +1,4 @@
-"""A store remembers which engine made its keys and trained its Meta-k, and is opened with the same."""
+"""A store records the engine that made its keys and trained its Meta-k, and is opened with the same one."""
 
 import pytest
 
@@ -17,23 +17,24 @@ def fast(client):
 
 @pytest.fixture(scope="module")
 def fast_store(client, fast, tmp_path_factory):
-    return build(client.memory, model=fast, out=tmp_path_factory.mktemp("fast") / "s.store", dev=client.dev,
-                 adaptation=QUICK)  # fmt: skip
+    return build(
+        client.memory, model=fast, out=tmp_path_factory.mktemp("fast") / "s.store", dev=client.dev, adaptation=QUICK
+    )
 
 
-def test_the_manifest_names_the_engine(client, fast_store):
+def test_manifest_names_the_engine(client, fast_store):
     assert Store(client.store).manifest.model["engine"] == "torch"
     assert fast_store.manifest.model["engine"] == "int8"
     assert fast_store.manifest.adaptation.retrieval.engine == "int8"
 
 
-def test_a_store_is_opened_with_its_own_engine(client, fast_store):
+def test_store_is_opened_with_its_own_engine(client, fast_store):
     assert Translator(client.store).model.engine == "torch"
     assert Translator(fast_store.folder).model.engine == "int8"
     assert Translator(fast_store.folder, engine="torch", method="base").model.engine == "torch"
 
 
-def test_the_memory_helps_the_int8_engine_as_it_helps_torch(client, toy_model, fast, fast_store):
+def test_store_helps_the_int8_engine_as_much_as_torch(client, toy_model, fast, fast_store):
     sources, references = zip(*client.test_pairs[:40], strict=True)
     scores = [
         bleu([t.text for t in Translator(folder, model=model).translate(sources)], list(references))
@@ -42,7 +43,7 @@ def test_the_memory_helps_the_int8_engine_as_it_helps_torch(client, toy_model, f
     assert scores[1] > scores[0] - 2
 
 
-def test_a_network_trained_on_other_distances_is_refused(client, fast, fast_store):
+def test_network_trained_with_another_engine_is_refused(client, fast, fast_store):
     with pytest.raises(StoreMismatchError, match=r"engine torch.*engine int8.*run nearmt train"):
         Translator(client.store, model=fast)
     with pytest.raises(StoreMismatchError, match="run nearmt train"):
@@ -51,13 +52,13 @@ def test_a_network_trained_on_other_distances_is_refused(client, fast, fast_stor
     assert tuned.translate([client.test_pairs[0][0]])[0].text
 
 
-def test_a_store_trained_anew_is_opened_with_the_engine_of_its_training(store_copy, client, fast):
+def test_retrained_store_is_opened_with_the_engine_of_its_training(store_copy, client, fast):
     Store(store_copy).train(client.dev, model=fast, settings=QUICK)
     assert Store(store_copy).manifest.model["engine"] == "torch"
     assert Translator(store_copy).model.engine == "int8"
 
 
-def test_a_build_goes_on_with_the_engine_it_began_with(client, toy_model, fast, tmp_path):
+def test_build_resumes_only_with_the_same_engine(client, toy_model, fast, tmp_path):
     from nearmt.building.builder import Builder, BuildSettings
 
     Builder(tmp_path / "s.partial", toy_model, BuildSettings()).start([client.memory])

@@ -50,14 +50,14 @@ def test_languages_are_plain_codes(model: Seq2Seq) -> None:
     assert (model.source_lang, model.target_lang) == ("de", "en")
 
 
-def test_targets_are_content_and_one_end(model: Seq2Seq) -> None:
+def test_targets_are_content_and_one_eos(model: Seq2Seq) -> None:
     for ids in model.tokenize_targets(TARGETS):
         assert ids[-1] in model.eos_token_ids
         assert not set(ids[:-1]) & {*model.eos_token_ids, *model.forced_prefix, model.start_token_id}
         assert max(ids) < model.vocabulary_size
 
 
-def test_texts_survive_tokenization(model: Seq2Seq) -> None:
+def test_tokenised_texts_can_be_restored(model: Seq2Seq) -> None:
     known = [TARGETS[0], TARGETS[2]]
     assert model.detokenize(model.tokenize_targets(known)) == known
 
@@ -82,7 +82,7 @@ def test_long_texts_are_not_cut(model: Seq2Seq) -> None:
 
 def test_unknown_tokens_are_dropped_unless_wanted(model: Seq2Seq, family: str) -> None:
     targets = model.tokenize_targets(TARGETS)
-    assert (model.unknown_token_id in targets[1]) == (family != "bart")  # bytes know every character
+    assert (model.unknown_token_id in targets[1]) == (family != "bart")  # byte-level BPE has no unknown characters
     kept = forced(model)
     assert model.unknown_token_id not in kept.token_ids.tolist()
     assert [p for t in targets for p in model.kept_positions(t)] == kept.positions.tolist()
@@ -113,7 +113,7 @@ def test_states_and_projection_are_the_models_logits(model: Seq2Seq, family: str
         assert found.token_ids[mine].tolist() == [target[p] for p in found.positions[mine].tolist()]
 
 
-def test_forced_prefix_is_known_and_not_returned(model: Seq2Seq, family: str) -> None:
+def test_forced_prefix_is_not_returned(model: Seq2Seq, family: str) -> None:
     assert bool(model.forced_prefix) == (family in FORCING)
     assert (model.rules.forced_token(0) is not None) == (family in FORCING)
     assert model.rules.forced_token(1) is None
@@ -136,7 +136,7 @@ def test_states_are_ordinary_float32_tensors(model: Seq2Seq) -> None:
 
 
 def test_steps_equal_forced_decoding(model: Seq2Seq) -> None:
-    """Three rows a sentence, reordered on the way, and a sentence that leaves."""
+    """Three rows per sentence, reordered between steps, and a sentence that ends early."""
     sources = model.tokenize_sources(SOURCES)
     targets = [ids[:4] for ids in model.tokenize_targets(TARGETS)]
     whole = model.force_decode(sources, targets, keep_unknown=True)
@@ -160,7 +160,7 @@ def test_steps_equal_forced_decoding(model: Seq2Seq) -> None:
             torch.testing.assert_close(rows, expected.expand_as(rows), rtol=1e-4, atol=1e-5)
 
 
-def test_sources_are_held_once_a_sentence(model: Seq2Seq, family: str) -> None:
+def test_sources_are_stored_once_per_sentence(model: Seq2Seq, family: str) -> None:
     session = model.start_decoding(model.tokenize_sources(SOURCES))
     start = torch.full((3,), model.start_token_id)
     session.step(start, torch.arange(3))
@@ -188,7 +188,7 @@ def test_rows_out_of_order_are_refused(model: Seq2Seq) -> None:
 
 @pytest.fixture
 def frequent_switches() -> Iterator[None]:
-    """Let threads take turns much more often than usual."""
+    """Switch between threads much more often than usual."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -219,7 +219,7 @@ def test_threads_do_not_mix_their_states(model: Seq2Seq) -> None:
     assert not failures
 
 
-def test_sources_and_targets_tokenized_at_once_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_and_targets_tokenised_concurrently_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Seq2Seq.load(tiny_models.make_marian(tmp_path))
     tokenizer: Any = model._codec._tokenizer  # type: ignore[attr-defined]
     switch, is_switched = tokenizer._switch_to_target_mode, threading.Event()
@@ -240,13 +240,13 @@ def test_sources_and_targets_tokenized_at_once_do_not_mix(tmp_path: Path, monkey
     assert found == targets
 
 
-def test_a_pair_beyond_the_models_positions_is_refused(model: Seq2Seq, family: str) -> None:
+def test_pair_longer_than_the_models_positions_is_refused(model: Seq2Seq, family: str) -> None:
     short, long = model.tokenize_sources(["der Hund"]), model.tokenize_targets([" ".join(["the dog"] * 60)])
     if family == "t5":
         assert model.max_target_tokens > 100_000
         return
     assert model.max_target_tokens == model.max_source_tokens == 64
-    with pytest.raises(ModelError, match="longer than the model's 64 positions"):
+    with pytest.raises(ModelError, match="too long for the model, which has 64 positions"):
         model.force_decode(short, long)
 
 

@@ -1,4 +1,4 @@
-"""16-bit weights on a CPU: tried in a child process first, and float32 where the processor cannot compute in them.
+"""16-bit weights on a CPU: tested in a child process, with float32 if the processor does not support them.
 
 A 16-bit product may end the process it is made in, so none is made here: what really computes is a child.
 """
@@ -24,11 +24,11 @@ from nearmt.models.reference import load_for_generate
 from nearmt.store import Store, build
 from nearmt.translator import Translator
 
-REASON = "a trial was ended by SIGILL"
+REASON = "a test was ended by SIGILL"
 
 
 def compare(folder: Path, dtype: str, known: dict[torch.dtype, str | None]) -> dict[str, Any]:
-    """Load a model in a type and in float32, and tell how far the states lie apart."""
+    """The difference between the states of a model in a type and in float32."""
     processor._known.update(known)
     model, exact = Seq2Seq.load(folder, dtype=dtype), Seq2Seq.load(folder)
     sources, targets = model.tokenize_sources(["der Hund"]), model.tokenize_targets(["a dog"])
@@ -44,7 +44,7 @@ def translate_in_bfloat16(model: Path, store: Path, known: dict[torch.dtype, str
 
 
 def tried() -> dict[torch.dtype, str | None]:
-    """What this processor can do, so that a child need not try it again."""
+    """The types this processor supports, so that child processes need not test them again."""
     return {dtype: processor.why_not(dtype) for dtype in processor.SIXTEEN_BITS}
 
 
@@ -62,13 +62,13 @@ def stored_in_bfloat16(marian: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is known of this processor."""
+    """Forget what is known about this processor."""
     monkeypatch.setattr(processor, "_known", {})
 
 
 @pytest.fixture
 def unable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor that can compute in neither of the two types."""
+    """A processor that supports neither of the two types."""
     monkeypatch.setattr(processor, "_known", dict.fromkeys(processor.SIXTEEN_BITS, REASON))
 
 
@@ -86,7 +86,7 @@ def test_16_bits_give_float32_states(marian: Path, dtype: str) -> None:
     assert found["difference"] < 0.2
 
 
-def test_auto_is_how_the_weights_are_stored(stored_in_bfloat16: Path, marian: Path) -> None:
+def test_auto_is_the_type_of_the_stored_weights(stored_in_bfloat16: Path, marian: Path) -> None:
     assert Seq2Seq.load(marian, dtype="auto").dtype == "float32"
     found = result_of(compare, stored_in_bfloat16, "auto", tried())
     assert found["dtype"] == ("bfloat16" if processor.why_not(torch.bfloat16) is None else "float32")
@@ -95,18 +95,18 @@ def test_auto_is_how_the_weights_are_stored(stored_in_bfloat16: Path, marian: Pa
 
 @pytest.mark.usefixtures("unable")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_processor_that_cannot_gets_float32_and_one_line_says_so(
+def test_unsupported_type_falls_back_to_float32_with_one_warning(
     marian: Path, dtype: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "nearmt"):
         model = Seq2Seq.load(marian, dtype=dtype)
     assert [record.getMessage() for record in caplog.records] == [
-        f"{marian} runs in float32, as this processor cannot compute in {dtype}: {REASON}"
+        f"{marian} runs in float32, because this processor cannot compute in {dtype}: {REASON}"
     ]
     assert model.dtype == "float32"
     sources, targets = model.tokenize_sources(["der Hund"]), model.tokenize_targets(["a dog"])
     exact = Seq2Seq.load(marian)
-    # The stored weights, not those rounded to 16 bits.
+    # The stored weights, not the ones rounded to 16 bits.
     assert torch.equal(model.force_decode(sources, targets).states, exact.force_decode(sources, targets).states)
 
 
@@ -117,29 +117,29 @@ def test_weights_stored_in_bfloat16_fall_back_too(stored_in_bfloat16: Path, capl
     assert len(caplog.records) == 1
 
 
-def test_float32_needs_no_trial(marian: Path, stored_in_bfloat16: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float32_is_not_tested(marian: Path, stored_in_bfloat16: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(dtype: torch.dtype) -> None:
         raise AssertionError("tried")
 
     monkeypatch.setattr(processor, "_known", {})
-    monkeypatch.setattr(processor, "_try", refuse)
+    monkeypatch.setattr(processor, "_test", refuse)
     assert Seq2Seq.load(stored_in_bfloat16).dtype == "float32"
     assert Seq2Seq.load(marian, dtype="auto").dtype == "float32"
     assert load_for_generate(stored_in_bfloat16).dtype == torch.float32
 
 
 @pytest.mark.usefixtures("unable")
-def test_the_engine_is_the_one_it_would_be_elsewhere(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8, "_LEAST_WIDTH", 32)
+def test_fallback_uses_the_engine_of_other_machines(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8, "_MIN_WIDTH", 32)
     assert Seq2Seq.load(marian).engine == "int8"
     assert Seq2Seq.load(marian, dtype="bfloat16").engine == "torch"
-    with pytest.raises(SettingError, match="the int8 engine needs a CPU and float32 weights"):
+    with pytest.raises(SettingError, match="the int8 engine needs `device` cpu and `dtype` float32"):
         Seq2Seq.load(marian, dtype="bfloat16", engine="int8")
 
 
 @pytest.mark.usefixtures("unable")
-def test_a_store_built_where_the_processor_cannot_opens_where_it_can(client, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(int8, "_LEAST_WIDTH", 32)  # as for a model of ordinary size
+def test_store_built_with_the_fallback_opens_without_it(client, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(int8, "_MIN_WIDTH", 32)  # as if the model had a normal size
     model = Seq2Seq.load(client.model, dtype="bfloat16")
     store = build(client.memory, model=model, out=tmp_path / "s.store", train=False)
     assert store.manifest.model["engine"] == "torch"
@@ -147,18 +147,18 @@ def test_a_store_built_where_the_processor_cannot_opens_where_it_can(client, tmp
     assert Translator(store.folder, method="base").model.engine == "torch"
 
 
-def test_a_store_built_in_float32_is_read_in_bfloat16(client) -> None:
+def test_store_built_in_float32_is_read_in_bfloat16(client) -> None:
     assert Store(client.store).manifest.model["engine"] == "torch"
     assert "spreadsheet" in result_of(translate_in_bfloat16, client.model, client.store, tried())
 
 
 @pytest.mark.usefixtures("untried")
-def test_a_trial_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processor_is_tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
     def run(command: list[str], **options: object) -> subprocess.CompletedProcess[bytes]:
         made.append(command)
-        return subprocess.CompletedProcess(command, 0, processor._FINE.encode() + b"\n")
+        return subprocess.CompletedProcess(command, 0, processor._SUCCESS.encode() + b"\n")
 
     monkeypatch.setattr(subprocess, "run", run)
     assert [processor.why_not(torch.bfloat16) for _ in range(3)] == [None] * 3
@@ -176,20 +176,20 @@ ILL = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
     [
         (ILL, "ended by SIGILL"),
         (f"import os, signal; os.kill(os.getpid(), {signal.SIGRTMIN + 3})", "ended by signal"),
-        ("raise SystemExit(3)", "a trial failed"),
-        ("import nothing_of_this_name", "a trial failed"),
-        ("print('something else')", "a trial failed"),
+        ("raise SystemExit(3)", "a test failed"),
+        ("import nothing_of_this_name", "a test failed"),
+        ("print('something else')", "a test failed"),
         ("import time; time.sleep(60)", "longer than 2 seconds"),
     ],
 )
-def test_whatever_a_trial_meets_the_answer_is_no(trial: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_TRIAL", trial)
-    monkeypatch.setattr(processor, "_SECONDS", 2.0)
+def test_failed_processor_test_means_unsupported(trial: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "_SCRIPT", trial)
+    monkeypatch.setattr(processor, "_TIMEOUT_SECONDS", 2.0)
     assert reason in (processor.why_not(torch.bfloat16) or "")
 
 
 @pytest.mark.usefixtures("untried")
-def test_without_an_interpreter_the_answer_is_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_interpreter_the_type_is_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for executable in ("", None, str(tmp_path / "none")):
         processor._known.clear()
         monkeypatch.setattr(sys, "executable", executable)
@@ -205,18 +205,18 @@ def test_without_an_interpreter_the_answer_is_no(tmp_path: Path, monkeypatch: py
     assert "no Python interpreter" in (processor.why_not(torch.bfloat16) or "")
 
 
-def test_a_program_survives_such_a_processor_and_says_one_line(marian: Path, tmp_path: Path) -> None:
+def test_program_survives_a_crash_of_the_processor_test(marian: Path, tmp_path: Path) -> None:
     script = (
-        "import sys\nfrom nearmt.models import Seq2Seq, processor\nprocessor._TRIAL = sys.argv[2]\n"
+        "import sys\nfrom nearmt.models import Seq2Seq, processor\nprocessor._SCRIPT = sys.argv[2]\n"
         "print(Seq2Seq.load(sys.argv[1], dtype='bfloat16').dtype)"
     )
     done = in_a_child(script, marian, ILL)
     assert done.stdout == "float32\n"
-    assert done.stderr == f"{marian} runs in float32, as this processor cannot compute in bfloat16: {REASON}\n"
+    assert done.stderr == f"{marian} runs in float32, because this processor cannot compute in bfloat16: {REASON}\n"
 
 
-def test_the_trial_itself_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "torch.py").write_text("raise SystemExit(1)")  # not what is meant by torch
+def test_processor_test_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit(1)")  # must not be imported
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(processor, "_known", {})
     found = processor.why_not(torch.bfloat16)

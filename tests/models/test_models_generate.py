@@ -147,7 +147,7 @@ def test_every_sentence_has_its_own_limit(twins: Twins) -> None:
         ("m2m100", {"min_length": 4, "sequence_bias": [[[127], 3.0]], "top_k": 5, "temperature": 0.3}),
     ],
 )
-def test_rules_of_the_generation_config_hold(family: str, rules: dict[str, Any], tmp_path: Path) -> None:
+def test_rules_of_the_generation_config_are_applied(family: str, rules: dict[str, Any], tmp_path: Path) -> None:
     make, languages = tiny_models.FAMILIES[family]
     folder = make(tmp_path)
     config = json.loads((folder / "generation_config.json").read_text())

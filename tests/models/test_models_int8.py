@@ -1,4 +1,4 @@
-"""The int8 engine: its networks are the model's, its rounding is small, and its sessions behave like torch's."""
+"""The int8 engine: its graphs equal the model, its rounding is small, and its sessions behave like those of torch."""
 
 import threading
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ def no_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_rounding")
-def test_but_for_rounding_the_networks_are_the_models(folder: Path, family: str, plain: Seq2Seq) -> None:
+def test_graphs_in_float32_equal_the_model(folder: Path, family: str, plain: Seq2Seq) -> None:
     exact = load(folder, family, "int8")
     engine: Any = exact._engine
     table = plain._engine.model.get_input_embeddings().weight  # type: ignore[attr-defined]
@@ -114,7 +114,7 @@ def test_states_are_ordinary_float32_tensors(model: Seq2Seq) -> None:
     assert model.project(output.states[:0]).shape == (0, model.vocabulary_size)
 
 
-def test_a_result_does_not_depend_on_the_rows_beside_it(model: Seq2Seq) -> None:
+def test_result_does_not_depend_on_other_rows(model: Seq2Seq) -> None:
     states = forced_states(model)
     alone = torch.cat([model.project(row[None]) for row in states])
     assert torch.equal(model.project(states), alone)
@@ -130,7 +130,7 @@ def test_batch_equals_single(model: Seq2Seq) -> None:
 
 
 def test_steps_equal_forced_decoding(model: Seq2Seq) -> None:
-    """Three rows a sentence that change places, go on from one parent, and lose two sentences, the first among them."""
+    """Three rows per sentence that are reordered and share parents; two sentences end early, the first one included."""
     sources = model.tokenize_sources(SOURCES)
     targets = [ids[:4] for ids in model.tokenize_targets(TARGETS)]
     whole = model.force_decode(sources, targets, keep_unknown=True)
@@ -153,8 +153,8 @@ def test_steps_equal_forced_decoding(model: Seq2Seq) -> None:
             torch.testing.assert_close(rows, expected.expand_as(rows), rtol=1e-3, atol=1e-3)
 
 
-def test_hypotheses_see_their_own_past_only(model: Seq2Seq) -> None:
-    """Two hypotheses of one sentence, crossed on the way, against each decoded by itself."""
+def test_hypotheses_see_only_their_own_past(model: Seq2Seq) -> None:
+    """Two hypotheses of one sentence that swap rows, compared with each decoded alone."""
     sources = model.tokenize_sources(SOURCES[:1])
     first, second = model.tokenize_targets(TARGETS[:1])[0][:4], model.tokenize_targets(TARGETS[2:3])[0][:4]
     session, start = model.start_decoding(sources), [model.start_token_id, *model.forced_prefix]
@@ -172,7 +172,7 @@ def test_hypotheses_see_their_own_past_only(model: Seq2Seq) -> None:
             torch.testing.assert_close(output.states[row : row + 1], single.states, rtol=1e-3, atol=1e-3)
 
 
-def test_long_outputs_outgrow_the_first_slots(model: Seq2Seq) -> None:
+def test_long_outputs_need_more_slots(model: Seq2Seq) -> None:
     sources = model.tokenize_sources(SOURCES[:2])
     tokens = model.tokenize_targets([" ".join(TARGETS)])[0][:30]
     whole = model.force_decode(sources, [tokens, tokens], keep_unknown=True)
@@ -186,12 +186,12 @@ def test_long_outputs_outgrow_the_first_slots(model: Seq2Seq) -> None:
     torch.testing.assert_close(output.states, last, rtol=1e-3, atol=1e-3)
 
 
-def test_slots_given_up_change_no_translation(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropping_slots_changes_no_translation(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = model.tokenize_sources(SOURCES)
     decoder = Decoder(model, settings=DecodingSettings(BeamSettings(num_beams=5, num_hypotheses=3), length_extra=20))
     expected = decoder.decode(sources)
-    monkeypatch.setattr(int8_session, "_MANY_SLOTS", 5)
-    monkeypatch.setattr(int8_session, "_MORE_SLOTS", 8)
+    monkeypatch.setattr(int8_session, "_COMPACTION_SLOTS", 5)
+    monkeypatch.setattr(int8_session, "_MIN_NEW_SLOTS", 8)
     assert [[h.token_ids for h in best] for best in decoder.decode(sources)] == [
         [h.token_ids for h in best] for best in expected
     ]
@@ -246,15 +246,15 @@ def test_neighbouring_weights_cannot_overflow() -> None:
 
 def test_auto_leaves_small_models_to_torch(folder: Path, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(folder, family, "auto").engine == "torch"
-    monkeypatch.setattr(int8, "_LEAST_WIDTH", 32)
+    monkeypatch.setattr(int8, "_MIN_WIDTH", 32)
     assert load(folder, family, "auto").engine == "int8"
 
 
 def test_auto_is_torch_for_other_families(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8, "_LEAST_WIDTH", 32)
+    monkeypatch.setattr(int8, "_MIN_WIDTH", 32)
     folder = tiny_models.make_t5(tmp_path)
     assert Seq2Seq.load(folder).engine == "torch"
-    with pytest.raises(ModelError, match=r"the int8 engine knows MarianMTModel .* is a T5ForConditionalGeneration"):
+    with pytest.raises(ModelError, match=r"the int8 engine supports MarianMTModel .* is a T5ForConditionalGeneration"):
         Seq2Seq.load(folder, engine="int8")
 
 
@@ -263,25 +263,25 @@ def marian(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_models.make_marian(tmp_path_factory.mktemp("small"))
 
 
-def test_wrong_settings_are_one_sentence(marian: Path) -> None:
-    with pytest.raises(SettingError, match="the engine must be one of auto, torch, int8, not 'fast'"):
+def test_unknown_engine_is_refused(marian: Path) -> None:
+    with pytest.raises(SettingError, match="`engine` must be one of auto, torch, int8, not 'fast'"):
         Seq2Seq.load(marian, engine="fast")
 
 
 def test_without_onnxruntime_auto_is_torch(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8, "_LEAST_WIDTH", 32)
+    monkeypatch.setattr(int8, "_MIN_WIDTH", 32)
     monkeypatch.setitem(__import__("sys").modules, "nearmt.models.int8.engine", None)
     assert Seq2Seq.load(marian).engine == "torch"
     with pytest.raises(MissingExtraError, match="pip install onnx onnxruntime"):
         Seq2Seq.load(marian, engine="int8")
 
 
-def test_a_network_that_was_misread_is_not_used(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8, "_LEAST_WIDTH", 32)
+def test_wrongly_converted_network_is_not_used(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8, "_MIN_WIDTH", 32)
     monkeypatch.setitem(layers._ACTIVATIONS, "gelu", ("Neg", {}, -100.0))
     assert Seq2Seq.load(marian).engine == "torch"
-    with pytest.raises(ModelError, match="does not do what"):
+    with pytest.raises(ModelError, match="does not reproduce"):
         Seq2Seq.load(marian, engine="int8")
     monkeypatch.delitem(layers._ACTIVATIONS, "gelu")
-    with pytest.raises(ModelError, match="the activation gelu is not known"):
+    with pytest.raises(ModelError, match="the activation gelu is not supported"):
         Seq2Seq.load(marian, engine="int8")

@@ -1,4 +1,4 @@
-"""Loading: what a model says about itself, languages, and every way in which loading fails."""
+"""Loading: identity, languages, and every way in which loading can fail."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def marian(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(marian: Path, tmp_path: Path) -> Path:
-    """A Marian folder to damage."""
+    """A copy of a Marian model."""
     return Path(shutil.copytree(marian, tmp_path / "model"))
 
 
@@ -49,7 +49,7 @@ def test_identity_names_model_layer_and_width(marian: Path) -> None:
     assert "de→en" in repr(model)
 
 
-def test_fingerprints_follow_contents_not_places(marian: Path, copy: Path) -> None:
+def test_fingerprints_depend_on_contents_not_paths(marian: Path, copy: Path) -> None:
     first = Seq2Seq.load(marian).identity
     path = copy / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")), indent=4), encoding="utf-8")
@@ -66,7 +66,7 @@ def test_fingerprints_follow_contents_not_places(marian: Path, copy: Path) -> No
     assert third.tokenizer != first.tokenizer
 
 
-def test_a_cached_blob_is_known_by_its_name(tmp_path: Path) -> None:
+def test_cached_blob_is_fingerprinted_by_its_name(tmp_path: Path) -> None:
     from nearmt.models.identity import fingerprint_weights
 
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "abc"
@@ -89,7 +89,7 @@ def test_loading_and_decoding_are_silent(marian: Path, capfd: pytest.CaptureFixt
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_source_prefix_is_put_before_every_text(tmp_path: Path) -> None:
+def test_source_prefix_is_added_to_every_text(tmp_path: Path) -> None:
     folder = tiny_models.make_t5(tmp_path)
     given = Seq2Seq.load(folder, source_prefix="red ")
     assert given.tokenize_sources(["der Hund"]) == Seq2Seq.load(folder).tokenize_sources(["red der Hund"])
@@ -98,20 +98,20 @@ def test_a_source_prefix_is_put_before_every_text(tmp_path: Path) -> None:
     assert Seq2Seq.load(folder, source_lang="de-AT", target_lang="eng").source_prefix == "translate German to English: "
 
 
-def test_a_marian_model_with_many_targets_needs_one(copy: Path) -> None:
+def test_marian_model_with_many_targets_needs_a_target(copy: Path) -> None:
     vocabulary = json.loads((copy / "vocab.json").read_text(encoding="utf-8"))
     taken = [piece for piece, token in vocabulary.items() if token in (5, 6)]
     vocabulary = {{taken[0]: ">>fra<<", taken[1]: ">>spa<<"}.get(p, p): i for p, i in vocabulary.items()}
     (copy / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
     edit(copy / "tokenizer_config.json", source_lang="en", target_lang="ROMANCE")
-    with pytest.raises(ModelError, match="several languages: give --target"):
+    with pytest.raises(ModelError, match="several languages: set `target_lang`"):
         Seq2Seq.load(copy)
     model = Seq2Seq.load(copy, target_lang="es-MX")
     assert (model.source_lang, model.target_lang) == ("en", "es")
     assert model.tokenize_sources(["der Hund"])[0][0] == vocabulary[">>spa<<"]
 
 
-def test_marian_languages_may_stand_in_its_name(copy: Path) -> None:
+def test_languages_of_marian_may_come_from_its_name(copy: Path) -> None:
     edit(copy / "tokenizer_config.json", source_lang=None, target_lang=None)
     folder = copy.rename(copy.with_name("opus-mt-tc-big-fi-en"))
     model = Seq2Seq.load(folder)
@@ -126,25 +126,25 @@ def test_language_arguments_may_repeat_but_not_contradict(marian: Path) -> None:
         Seq2Seq.load(marian, target_lang="de")
 
 
-def test_a_multilingual_model_needs_both_languages(tmp_path: Path) -> None:
+def test_multilingual_model_needs_both_languages(tmp_path: Path) -> None:
     folder = tiny_models.make_nllb(tmp_path)
-    with pytest.raises(ModelError, match="give --source and --target"):
+    with pytest.raises(ModelError, match="set `source_lang` and `target_lang`"):
         Seq2Seq.load(folder, source_lang="de")
-    with pytest.raises(ModelError, match=r"does not know the language 'xq'; near codes are \w+_\w+"):
+    with pytest.raises(ModelError, match=r"does not know the language 'xq'; similar codes are \w+_\w+"):
         Seq2Seq.load(folder, source_lang="de", target_lang="xq")
     model = Seq2Seq.load(folder, source_lang="deu_latn", target_lang="zh-TW")
     assert (model.source_lang, model.target_lang) == ("de", "zh-Hant")
     assert model.token_texts(model.forced_prefix) == ["zho_Hant"]
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="there is no model folder"):
+def test_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"model folder .* does not exist"):
         Seq2Seq.load(tmp_path / "nothing")
     with pytest.raises(ModelError, match=r"config\.json"):
         Seq2Seq.load(tmp_path)
 
 
-def test_a_hub_id_that_cannot_be_reached(tmp_path: Path) -> None:
+def test_unreachable_hub_id_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot load the model nobody/nothing-at-all"):
         Seq2Seq.load("nobody/nothing-at-all", offline=True)
 
@@ -156,7 +156,7 @@ def test_other_kinds_of_model_are_refused(tmp_path: Path, kind: str) -> None:
         Seq2Seq.load(tmp_path)
 
 
-def test_damaged_files_are_one_sentence(copy: Path) -> None:
+def test_damaged_files_are_refused(copy: Path) -> None:
     weights = copy / "model.safetensors"
     content = weights.read_bytes()
     weights.write_bytes(content[:1000])
@@ -192,7 +192,7 @@ def test_weights_in_pytorch_form_are_read(copy: Path) -> None:
     assert Seq2Seq.load(copy).width == 32
 
 
-def test_a_missing_package_is_named(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ImportError("MarianTokenizer requires the SentencePiece library but it was not found")
 
@@ -201,7 +201,7 @@ def test_a_missing_package_is_named(marian: Path, monkeypatch: pytest.MonkeyPatc
         Seq2Seq.load(marian)
 
 
-def test_a_model_that_changes_its_logits_is_refused(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_that_changes_its_logits_is_refused(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import MarianMTModel
 
     forward = MarianMTModel.forward
@@ -212,11 +212,11 @@ def test_a_model_that_changes_its_logits_is_refused(marian: Path, monkeypatch: p
         return output
 
     monkeypatch.setattr(MarianMTModel, "forward", scaled)
-    with pytest.raises(ModelError, match="does something after its output projection"):
+    with pytest.raises(ModelError, match="changes its logits after the output projection"):
         Seq2Seq.load(marian)
 
 
-def test_a_model_that_cannot_step_is_refused(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_that_cannot_step_is_refused(marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import MarianMTModel
 
     def fail(self: nn.Module) -> nn.Module:
@@ -227,16 +227,16 @@ def test_a_model_that_cannot_step_is_refused(marian: Path, monkeypatch: pytest.M
         Seq2Seq.load(marian)
 
 
-def test_decoding_options_that_are_not_supported_are_refused(copy: Path) -> None:
+def test_unsupported_decoding_options_are_refused(copy: Path) -> None:
     edit(copy / "generation_config.json", encoder_no_repeat_ngram_size=3)
     with pytest.raises(ModelError, match="sets encoder_no_repeat_ngram_size"):
         Seq2Seq.load(copy)
 
 
 def test_wrong_device_and_dtype_are_settings_errors(marian: Path) -> None:
-    with pytest.raises(SettingError, match="dtype must be one of"):
+    with pytest.raises(SettingError, match="`dtype` must be one of"):
         Seq2Seq.load(marian, dtype="int3")
-    with pytest.raises(SettingError, match="there is no device"):
+    with pytest.raises(SettingError, match="unknown `device`"):
         Seq2Seq.load(marian, device="abacus")
 
 

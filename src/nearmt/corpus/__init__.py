@@ -1,8 +1,8 @@
-"""Translation memories in, sentence pairs out.
+"""Reads and writes parallel text.
 
-Every format a memory comes in (TMX, XLIFF, PO, TSV, JSON lines, line-aligned text) is read here and leaves
-as a stream of `SentencePair`. What is not a confirmed, non-empty pair is dropped and counted by reason.
-Duplicates and length are not judged here.
+Every supported format (TMX, XLIFF, PO, TSV, JSON lines, line-aligned text) is read as a stream of `SentencePair`.
+Units that are empty or unconfirmed are dropped and counted by reason; duplicates and long sentences are not.
+`extensions` is the only table of file endings, and `confirmation` the only policy for confirmed translations.
 """
 
 from nearmt.corpus.extensions import FORMATS

@@ -18,7 +18,7 @@ from nearmt.errors import CorpusError, SettingError
 
 
 def detect_format(path: str | Path) -> str:
-    """The format by the file's name; `.txt` by whether its first line has a tab. Standard input is TSV."""
+    """The format by the file's name; a `.txt` file is TSV if its first line has a tab. Standard input is TSV."""
     found = _find_format(path)
     if found is None:
         raise CorpusError(
@@ -54,15 +54,15 @@ def read_pairs(
     format: str | None = None,
     keep_identical: bool = False,
 ) -> Iterator[SentencePair]:
-    """The confirmed sentence pairs of all files, one after the other, in constant memory (PO files excepted).
+    """The confirmed sentence pairs of all files, one file after the other.
 
-    What is left out is counted in `drops`. Files that are missing or of unknown format raise at once; what
-    is wrong inside a file raises when the reading gets there.
+    Memory use is constant, except for PO files. Dropped units are counted in `drops`. A missing file or an unknown
+    format raises at once, an error inside a file when the reader reaches it.
     """
-    if isinstance(paths, str | Path):  # a str is a Sequence[str] of its letters to every type checker
+    if isinstance(paths, str | Path):  # to a type checker, a str is a Sequence[str] of its characters
         paths = [paths]
     if format is not None and format not in FORMATS:
-        raise SettingError(f"{format!r} is no format; the formats are {', '.join(FORMATS)}.")
+        raise SettingError(f"`format` must be one of {', '.join(FORMATS)}, not {format!r}.")
     if not paths:
         raise CorpusError("No file to read was given.")
     if sum(str(path) == STDIN for path in paths) > 1:
@@ -74,13 +74,13 @@ def read_pairs(
 
 
 def _plan(paths: Sequence[str | Path], format: str | None) -> list[tuple[str, tuple[str | Path, ...]]]:
-    """Which format reads which files: two line-aligned files go together, all others by themselves."""
+    """The files to read together, with their format: two line-aligned files, or any other file on its own."""
     found = [format or _find_format(path) for path in paths]
     if len(paths) == 2 and all(name in (None, "lines") for name in found):
         return [("lines", tuple(paths))]
     if "lines" in found:
         given = paths[found.index("lines")]
-        raise CorpusError(f"{given}: line-aligned text needs exactly two files, source then target, and no other.")
+        raise CorpusError(f"{given}: line-aligned text needs exactly two files, source then target.")
     return [(name or detect_format(path), (path,)) for name, path in zip(found, paths, strict=True)]
 
 

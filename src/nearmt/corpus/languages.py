@@ -1,7 +1,7 @@
-"""Language codes: which code in a file answers to the code the user gave.
+"""Matches the language codes in a file with the codes the user gave.
 
-Codes are compared without regard to case or to `_` and `-`. Only language, script and region count; there
-is no table of names, so `deu` is not `de`.
+Case does not matter, nor does `_` or `-`. Only language, script and region are compared; there is no table of names,
+so `deu` does not match `de`.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ _IMPLIED_SCRIPTS = {
 }
 _GETTEXT_SCRIPTS = {"latin": "latn", "cyrillic": "cyrl"}
 _MAX_REMEMBERED = 1000
-_MAX_LISTED = 40  # languages named in an error; a multilingual memory has some 25
+_MAX_LISTED = 40  # languages in an error message; a multilingual memory has about 25
 
 
 @dataclass(frozen=True, slots=True)
 class LanguagePair:
-    """The codes the user gave; None where they were not given."""
+    """The codes the user gave; None if not given."""
 
     source: str | None
     target: str | None
@@ -51,7 +51,7 @@ def _parse(code: str) -> _Code:
 
 
 def match_rank(wanted: str, found: str) -> int | None:
-    """How well `found` answers to `wanted`: 0 exactly, 1 up to an unstated region, 2 by another region, None not."""
+    """How well `found` matches `wanted`: 0 exactly, 1 with a region missing, 2 with another region, None not at all."""
     want, have = _parse(wanted), _parse(found)
     if want.canonical == have.canonical:
         return 0
@@ -66,7 +66,7 @@ def match_rank(wanted: str, found: str) -> int | None:
 
 @dataclass(slots=True)
 class PairFinder:
-    """Finds the wanted pair among the languages of each unit of a file, and remembers which ones it met."""
+    """Finds the wanted pair among the languages of each unit of a file, and records the languages it has seen."""
 
     file: str
     source: str
@@ -81,7 +81,7 @@ class PairFinder:
         self._num_units += 1
         key = tuple(codes)
         if key not in self._answers:
-            if len(self._answers) >= _MAX_REMEMBERED:  # a memory of 25 languages has them in many combinations
+            if len(self._answers) >= _MAX_REMEMBERED:  # a memory with 25 languages has many combinations of them
                 self._answers.clear()
             if len(self._seen) < _MAX_REMEMBERED:
                 self._seen.update(dict.fromkeys(codes))
@@ -100,7 +100,7 @@ class PairFinder:
         return source_at, target_at
 
     def finish(self) -> None:
-        """Raise if the file had units but the wanted pair in none of them."""
+        """Raise if the file had units, but none with the wanted pair."""
         if self._is_found or not self._num_units:
             return
         wanted = (self.source, self.target)
@@ -110,7 +110,7 @@ class PairFinder:
 
 
 def list_languages(codes: Sequence[str] | dict[str, None]) -> str:
-    """The end of a sentence that says which languages a file has."""
+    """The end of an error message: the languages of a file."""
     known = [code for code in codes if code]
     if not known:
         return "it states no languages"
@@ -119,7 +119,7 @@ def list_languages(codes: Sequence[str] | dict[str, None]) -> str:
 
 
 def check_languages(where: str, wanted: LanguagePair, *, source: str | None, target: str | None) -> None:
-    """Raise if the languages a file states are known to be other ones than the wanted; unknown ones pass."""
+    """Raise if a file states languages that do not match the wanted ones; unstated languages pass."""
 
     def differ(want: str | None, have: str | None) -> bool:
         return bool(want and have and match_rank(want, have) is None)
@@ -128,13 +128,15 @@ def check_languages(where: str, wanted: LanguagePair, *, source: str | None, tar
         return bool(want and have and match_rank(want, have) == 0)
 
     is_swapped = bool(source and target) and not differ(wanted.source, target) and not differ(wanted.target, source)
-    is_fitting = not differ(wanted.source, source) and not differ(wanted.target, target)
-    # en-GB to en-US fits en-US to en-GB both ways; then the exact codes decide.
+    is_matching = not differ(wanted.source, source) and not differ(wanted.target, target)
+    # en-GB to en-US matches en-US to en-GB in both directions; then the exact codes decide.
     is_exactly_swapped = is_same(wanted.source, target) and is_same(wanted.target, source)
-    if is_fitting and (is_same(wanted.source, source) or not is_exactly_swapped):
+    if is_matching and (is_same(wanted.source, source) or not is_exactly_swapped):
         return
     stated = f"{source or '?'} to {target or '?'}"
-    asked = f"{wanted.source or '?'} to {wanted.target or '?'}"
+    requested = f"{wanted.source or '?'} to {wanted.target or '?'}"
     if is_swapped:
-        raise CorpusError(f"{where} translates from {stated}, but {asked} was asked for: the languages are swapped.")
-    raise CorpusError(f"{where} translates from {stated}, but {asked} was asked for.")
+        raise CorpusError(
+            f"{where} translates from {stated}, but {requested} was requested: the languages are swapped."
+        )
+    raise CorpusError(f"{where} translates from {stated}, but {requested} was requested.")

@@ -1,6 +1,6 @@
-"""What every reader of this room hands out: sentence pairs, and the count of what it left out.
+"""What every reader yields: sentence pairs, and the counts of dropped units.
 
-Only cleaned, one-line, non-empty text enters a `SentencePair`; the `PairSieve` sees to that for all formats.
+The text of a `SentencePair` is non-empty, on one line and without extra spaces; `PairSieve` ensures it for all formats.
 """
 
 import re
@@ -8,14 +8,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-# No-break spaces are typography that a translation should keep, so they are not folded into plain spaces.
-# A single plain space does not match: it would be replaced by itself, and most are.
+# No-break spaces are typography that a translation should keep, so they do not match.
+# Neither does a single plain space, which would be replaced by itself.
 _BREAKING_SPACE = re.compile(r"[^\S\u00a0\u2007\u202f]{2,}|[^\S \u00a0\u2007\u202f]")
 
 
 @dataclass(frozen=True, slots=True)
 class SentencePair:
-    """A source sentence and its translation, each on one line, with where they come from."""
+    """A source sentence and its translation, each on one line, and where they come from."""
 
     source: str
     target: str
@@ -26,9 +26,9 @@ class SentencePair:
 
 @dataclass(slots=True)
 class DropCounts:
-    """How many units were left out, by reason.
+    """The number of dropped units, by reason.
 
-    The reasons are short fixed words. The readers use "empty", "identical", "unconfirmed", "obsolete",
+    The reasons are short fixed phrases. The readers use "empty", "identical", "unconfirmed", "obsolete",
     "not translatable" and "missing language"; later steps add their own ("duplicate", "too long").
     """
 
@@ -42,13 +42,13 @@ class DropCounts:
         return self._counts.total()
 
     def as_dict(self) -> dict[str, int]:
-        """The counts in alphabetical order of the reasons."""
+        """The counts, sorted by reason."""
         return dict(sorted(self._counts.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class PairSieve:
-    """Turns raw text of two sides into a `SentencePair`, or counts why it does not."""
+    """Makes a `SentencePair` from two raw texts, or counts the reason for dropping them."""
 
     drops: DropCounts
     keep_identical: bool = False
@@ -67,14 +67,14 @@ class PairSieve:
 
 
 def normalise_space(text: str) -> str:
-    """Runs of white space, line ends included, become one space; no-break spaces inside the text stay."""
+    """Replace runs of white space, line ends included, by one space; no-break spaces inside the text stay."""
     return _BREAKING_SPACE.sub(" ", text).strip()
 
 
 def utc_date(text: str | None) -> str | None:
     """An ISO 8601 date, basic or extended, as 2024-05-01T12:00:00Z; None if it is not one.
 
-    A date without a time zone is taken as UTC: the formats that allow it (XLIFF, TSV) have no other default.
+    A date without a time zone is read as UTC: the formats that allow it (XLIFF, TSV) define no default.
     """
     if not text:
         return None

@@ -1,6 +1,6 @@
-"""Pairs from plain text: tab-separated lines, JSON lines, and two line-aligned files.
+"""Reads pairs from plain text: tab-separated lines, JSON lines, and two line-aligned files.
 
-All are UTF-8. Here the date column is ours to define, so a bad date is an error and not silently undated.
+All are UTF-8. nearmt itself defines the date column, so a bad date is an error and is not ignored.
 """
 
 import itertools
@@ -36,7 +36,7 @@ def _checked_date(text: str, where: str) -> str | None:
 
 
 def read_tsv(path: str | Path, sieve: PairSieve) -> Iterator[SentencePair]:
-    """source, target, then optionally unit id, origin and date; further columns are ignored."""
+    """Columns: source, target and optionally unit id, origin and date; further columns are ignored."""
     name, file_origin = display_name(path), origin_name(path)
     for number, line in _numbered_lines(path):
         if not line.strip():
@@ -58,8 +58,8 @@ def read_tsv(path: str | Path, sieve: PairSieve) -> Iterator[SentencePair]:
 
 
 def read_aligned(source_path: str | Path, target_path: str | Path, sieve: PairSieve) -> Iterator[SentencePair]:
-    """Line n of the first file with line n of the second; the files must have as many lines."""
-    # Counting first costs a second at most per gigabyte and saves a store from being half built before the error.
+    """Pair line n of the first file with line n of the second; both must have the same number of lines."""
+    # Counting first takes at most a second per gigabyte, and the error comes before a store is half built.
     if Path(source_path).is_file() and Path(target_path).is_file():
         _check_counts(source_path, target_path, count_lines(source_path), count_lines(target_path))
     sources, targets = _numbered_lines(source_path), _numbered_lines(target_path)
@@ -83,12 +83,12 @@ def _check_counts(source_path: str | Path, target_path: str | Path, source_count
     if source_count != target_count:
         raise CorpusError(
             f"{display_name(source_path)} has {source_count} lines but {display_name(target_path)} has "
-            f"{target_count}: line-aligned files must have as many."
+            f"{target_count}: line-aligned files must have the same number of lines."
         )
 
 
 def read_jsonl(path: str | Path, languages: LanguagePair, sieve: PairSieve) -> Iterator[SentencePair]:
-    """One JSON object per line, with the sides under one of the names `_sides` knows."""
+    """One JSON object per line; see `_sides` for the names of source and target."""
     name, file_origin = display_name(path), origin_name(path)
     finder = PairFinder(name, languages.source or "", languages.target or "")
     for number, line in _numbered_lines(path):
@@ -119,7 +119,7 @@ def _parse_record(line: str, where: str) -> dict[str, object]:
     except json.JSONDecodeError as error:
         raise CorpusError(f"{where} is not JSON: {error.msg} at column {error.colno}.") from error
     except (RecursionError, ValueError) as error:  # ValueError: an integer of thousands of digits
-        raise CorpusError(f"{where} is not JSON that can be read: it is nested too deeply or too large.") from error
+        raise CorpusError(f"{where} cannot be read as JSON: it is nested too deeply or too large.") from error
     if not isinstance(record, dict):
         raise CorpusError(f"{where} is not a JSON object.")
     return record
@@ -138,12 +138,12 @@ def _sides(
     if not languages.source or not languages.target:
         raise CorpusError(
             f"{where} has neither source and target nor src and tgt among its keys {', '.join(keys)}; if they are "
-            f"language codes, give --source and --target."
+            f"language codes, set `source_lang` and `target_lang`."
         )
     found = finder.find(keys)
     if found is not None:
         return texts[keys[found[0]]], texts[keys[found[1]]]
-    # Only now: beside a translation, `source` may well say where it was found.
+    # Checked last, because next to a translation `source` may say where it was found.
     for present, absent in (*_KEY_PAIRS, *(pair[::-1] for pair in _KEY_PAIRS)):
         if texts is record and present in record:
             raise CorpusError(f"{where} has {present!r} but no {absent!r}.")
@@ -157,6 +157,6 @@ def _text(value: object, where: str, *, may_be_number: bool = False) -> str:
         return str(value)
     if not isinstance(value, str):
         raise CorpusError(f"{where}: {json.dumps(value)[:60]} is not a string.")
-    if _SURROGATE.search(value):  # JSON can write half a character, which no encoding and no tokenizer takes
-        raise CorpusError(f"{where} has half of a surrogate pair, which is no character.")
+    if _SURROGATE.search(value):  # JSON can contain half a character, which no encoding and no tokenizer accepts
+        raise CorpusError(f"{where} has half of a surrogate pair, which is not a character.")
     return value

@@ -1,6 +1,6 @@
-"""Bytes and lines in: files, standard input and gzip, with every way they can fail told in one sentence.
+"""Opens files, standard input and gzip data, and turns every failure into a `CorpusError`.
 
-The readers above this file never open anything themselves. Nothing here holds more than a line or a chunk.
+The readers open files only through this module. It holds at most one line or one chunk in memory.
 """
 
 import codecs
@@ -18,10 +18,10 @@ from nearmt.errors import CorpusError
 ByteStream = io.BufferedReader | gzip.GzipFile
 
 STDIN = "-"
-MAX_LINE_BYTES = 16 * 1024 * 1024  # no sentence is longer; keeps a file without line ends out of memory
+MAX_LINE_BYTES = 16 * 1024 * 1024  # no sentence is longer; a file without line ends must not fill the memory
 CHUNK_BYTES = 64 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
-_FOREIGN_MARKS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
+_FOREIGN_MARKS = (  # UTF-32 first: its little-endian mark starts with that of UTF-16
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
     (codecs.BOM_UTF16_LE, "UTF-16"),
@@ -30,17 +30,17 @@ _FOREIGN_MARKS = (  # UTF-32 first: its little-endian mark begins with that of U
 
 
 def display_name(path: str | Path) -> str:
-    """How errors call the file."""
+    """The name of the file in error messages."""
     return "standard input" if str(path) == STDIN else str(path)
 
 
 def origin_name(path: str | Path) -> str:
-    """How sentence pairs call the file when their format states nothing finer."""
+    """The origin of pairs whose format states none."""
     return "stdin" if str(path) == STDIN else Path(path).name.removesuffix(".gz")
 
 
 def check_readable(path: str | Path) -> None:
-    """Raise now what opening the file would raise later, perhaps hours later in a long list of files."""
+    """Raise now if the file cannot be opened, rather than hours later in a long list of files."""
     if str(path) == STDIN:
         return
     if Path(path).is_dir():
@@ -53,14 +53,14 @@ def check_readable(path: str | Path) -> None:
 
 @contextmanager
 def open_bytes(path: str | Path) -> Iterator[ByteStream]:
-    """The file's bytes, unpacked if they are gzip; reading errors inside the block become `CorpusError`."""
+    """The file's bytes, decompressed if they are gzip; read errors inside the block become `CorpusError`."""
     name = display_name(path)
     check_readable(path)
     with ExitStack() as stack:
         try:
             yield _unpacked(_opened(path, stack), path, stack)
         except EOFError as error:
-            raise CorpusError(f"{name} is cut short: its gzip data ends too early.") from error
+            raise CorpusError(f"{name} is truncated: its gzip data ends too early.") from error
         except (gzip.BadGzipFile, zlib.error) as error:
             raise CorpusError(f"{name} has damaged gzip data: {error}.") from error
         except OSError as error:
@@ -75,7 +75,7 @@ def _opened(path: str | Path, stack: ExitStack) -> io.BufferedReader:
 
 
 def _unpacked(raw: io.BufferedReader, path: str | Path, stack: ExitStack) -> ByteStream:
-    # By content, not by name: memories are passed around with either half of the truth in their names.
+    # By content, not by name: many memories are compressed without .gz in their names.
     head = raw.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)]
     if head == _GZIP_MAGIC:
         return stack.enter_context(gzip.GzipFile(fileobj=raw))
@@ -85,7 +85,7 @@ def _unpacked(raw: io.BufferedReader, path: str | Path, stack: ExitStack) -> Byt
 
 
 def decoded_lines(stream: ByteStream, name: str) -> Iterator[str]:
-    """Lines of UTF-8 text without their ends. Only "\\n" and "\\r\\n" end a line, so U+2028 cannot shift a corpus."""
+    """Lines of UTF-8 text without line ends. Only "\\n" and "\\r\\n" end a line, so U+2028 cannot misalign a corpus."""
     number = 0
     while raw := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
@@ -108,7 +108,7 @@ def decoded_lines(stream: ByteStream, name: str) -> Iterator[str]:
 
 
 def refuse_foreign_encoding(head: bytes, name: str) -> None:
-    """Raise if the first bytes are the mark of UTF-16 or UTF-32."""
+    """Raise if the data starts with the byte order mark of UTF-16 or UTF-32."""
     for mark, encoding in _FOREIGN_MARKS:
         if head.startswith(mark):
             raise CorpusError(
@@ -117,10 +117,7 @@ def refuse_foreign_encoding(head: bytes, name: str) -> None:
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a text to translate, as they are; `-` is standard input.
-
-    An empty file has no lines and is no error here: nothing in, nothing out.
-    """
+    """The lines of a text to translate, unchanged; `-` is standard input. An empty file has no lines."""
     check_readable(path)
     return _read_lines(path)
 
@@ -131,7 +128,7 @@ def _read_lines(path: str | Path) -> Iterator[str]:
 
 
 def count_lines(path: str | Path) -> int:
-    """As many lines as `read_lines` gives, without decoding them."""
+    """The number of lines that `read_lines` would yield; they are not decoded."""
     count, last = 0, b"\n"
     with open_bytes(path) as stream:
         while chunk := stream.read(CHUNK_BYTES):

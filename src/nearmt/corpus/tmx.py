@@ -1,6 +1,6 @@
-"""Translation units of TMX 1.4 (and older) in any two of its languages.
+"""Reads the translation units of TMX 1.4 and older, for any two languages of the file.
 
-The order of the variants and the header's srclang do not matter: which side is the source is the user's word.
+The user says which language is the source; the order of the variants and the header's srclang do not matter.
 """
 
 import itertools
@@ -9,24 +9,23 @@ from pathlib import Path
 
 from lxml import etree
 
+from nearmt.corpus.confirmation import trados_status
 from nearmt.corpus.languages import LanguagePair, PairFinder, list_languages
 from nearmt.corpus.pairs import PairSieve, SentencePair, utc_date
 from nearmt.corpus.streams import origin_name
 from nearmt.corpus.xml import XmlReader, children, open_xml, visible_text
 from nearmt.errors import CorpusError
 
-UNCONFIRMED_LEVELS = frozenset({"draft", "unspecified", "rejectedtranslation", "rejectedsignoff"})
-
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
-_FIRST_LOOK_UNITS = 1000
-# The finest origin first. creationtool is no origin: it names a program, not a text.
+_UNITS_SEARCHED_FOR_LANGUAGES = 1000
+# The most specific origin first. creationtool is not one: it names a program.
 _ORIGIN_PROPS = ("project", "document", "file", "origin")
 
 
 def read_tmx(path: str | Path, languages: LanguagePair, sieve: PairSieve) -> Iterator[SentencePair]:
     with open_xml(path, "tmx") as reader:
         if not languages.source or not languages.target:
-            raise _languages_wanted(reader)
+            raise _missing_languages(reader)
         finder = PairFinder(reader.name, languages.source, languages.target)
         file_origin = origin_name(path)
         for _, unit in reader.elements(("end",), ("tu",)):
@@ -50,21 +49,21 @@ def _pair(
     sieve: PairSieve,
 ) -> SentencePair | None:
     props = _props(unit, target)
-    # Trados exports how far a unit was confirmed; a memory may hold drafts.
-    if props.get("confirmationlevel", "").lower() in UNCONFIRMED_LEVELS:
+    # Trados exports a level for the unit; nearmt marks the target that it filled in. One draft is enough.
+    if any(trados_status(level).is_unconfirmed for level in props.get("confirmationlevel", ())):
         sieve.drops.add("unconfirmed")
         return None
     return sieve.pair(
         _segment(source, name),
         _segment(target, name),
         unit_id=unit.get("tuid") or None,
-        origin=next((props[key] for key in _ORIGIN_PROPS if props.get(key)), file_origin),
+        origin=next((props[key][0] for key in _ORIGIN_PROPS if key in props), file_origin),
         changed_at=_latest(unit, target, "changedate") or _latest(unit, target, "creationdate"),
     )
 
 
 def _language(variant: etree._Element) -> str:
-    return variant.get(_XML_LANG) or variant.get("lang") or ""  # TMX before 1.4 wrote lang
+    return variant.get(_XML_LANG) or variant.get("lang") or ""  # TMX before 1.4 has lang
 
 
 def _segment(variant: etree._Element, name: str) -> str:
@@ -72,26 +71,27 @@ def _segment(variant: etree._Element, name: str) -> str:
     return visible_text(segments[0], name) if segments else ""
 
 
-def _props(*elements: etree._Element) -> dict[str, str]:
-    """The <prop>s by their bare type: x-Project:SingleString of Trados and project of memoQ are both `project`."""
-    props: dict[str, str] = {}
+def _props(*elements: etree._Element) -> dict[str, list[str]]:
+    """The non-empty <prop>s by their bare type: x-Project:SingleString of Trados and project of memoQ are `project`."""
+    props: dict[str, list[str]] = {}
     for element in elements:
         for prop in children(element, "prop"):
-            if prop.get("type") == "x-Origin":  # Trados's word for the kind of a unit: TM, Alignment …
+            value = (prop.text or "").strip()
+            if not value or prop.get("type") == "x-Origin":  # in Trados the kind of a unit: TM, Alignment …
                 continue
             kind = (prop.get("type") or "").lower().partition(":")[0].removeprefix("x-")
-            props.setdefault(kind, (prop.text or "").strip())
+            props.setdefault(kind, []).append(value)
     return props
 
 
 def _latest(unit: etree._Element, target: etree._Element, key: str) -> str | None:
-    """The later date of unit and target. Tools write impossible dates at times: such a unit counts as undated."""
+    """The later date of unit and target. Tools sometimes write impossible dates, which are ignored."""
     dates = [date for date in (utc_date(unit.get(key)), utc_date(target.get(key))) if date is not None]
     return max(dates, default=None)
 
 
-def _languages_wanted(reader: XmlReader) -> CorpusError:
+def _missing_languages(reader: XmlReader) -> CorpusError:
     seen: dict[str, None] = {}
-    for _, unit in itertools.islice(reader.elements(("end",), ("tu",)), _FIRST_LOOK_UNITS):
+    for _, unit in itertools.islice(reader.elements(("end",), ("tu",)), _UNITS_SEARCHED_FOR_LANGUAGES):
         seen.update(dict.fromkeys(_language(variant) for variant in children(unit, "tuv")))
-    return CorpusError(f"{reader.name} needs --source and --target: {list_languages(seen)}.")
+    return CorpusError(f"{reader.name} needs `source_lang` and `target_lang`: {list_languages(seen)}.")

@@ -1,4 +1,4 @@
-"""Writing TMX 1.4, so that a memory can leave as it came."""
+"""Writes sentence pairs as TMX 1.4."""
 
 import re
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ def write_tmx(
     *,
     overwrite: bool = False,
 ) -> int:
-    """Write pairs with their unit ids, origins and dates; gives their number. The file appears when it is whole."""
+    """Write pairs with their unit ids, origins and dates; return their number. The file appears once it is complete."""
     check_output(path, overwrite=overwrite)
     count = 0
     with writing(path, overwrite=overwrite) as out, etree.xmlfile(out, encoding="utf-8") as file:
@@ -70,5 +70,5 @@ def _unit(pair: SentencePair, source_lang: str, target_lang: str) -> etree._Elem
 
 
 def _writable(text: str) -> str:
-    """Without the few characters that XML cannot hold."""
+    """The text without the characters that XML forbids."""
     return _UNWRITABLE.sub("", text)

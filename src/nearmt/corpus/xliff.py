@@ -1,7 +1,7 @@
-"""Confirmed segments of XLIFF 1.2 (with the dialects of Trados and Phrase) and of XLIFF 2.
+"""Reads the confirmed segments of XLIFF 1.2 (with the dialects of Trados, Phrase and memoQ) and of XLIFF 2.
 
-Only a unit's own source and target count: suggestions (alt-trans, matches) never reach a pair. Each <file>
-must be of the wanted languages, as far as it states its own.
+Only a unit's own source and target are used: suggestions (alt-trans, matches) never become pairs. The languages that
+a <file> states must be the wanted ones.
 """
 
 from collections.abc import Iterator
@@ -10,35 +10,42 @@ from pathlib import Path
 
 from lxml import etree
 
+from nearmt.corpus.confirmation import (
+    Attributes,
+    Status,
+    is_untranslatable,
+    trados_segment_status,
+    xliff_1_status,
+    xliff_2_status,
+)
 from nearmt.corpus.languages import LanguagePair, check_languages
 from nearmt.corpus.pairs import PairSieve, SentencePair, normalise_space, utc_date
 from nearmt.corpus.streams import origin_name
-from nearmt.corpus.tmx import UNCONFIRMED_LEVELS
 from nearmt.corpus.xml import XmlReader, attribute, children, local_name, open_xml, visible_text
 from nearmt.errors import CorpusError
 
-# Groups, headers and files are asked for only to be forgotten: a file may have one group per unit.
+# Groups, headers and files are requested only so that they are freed: a file may have one group per unit.
 _TAGS = ("file", "trans-unit", "unit", "group", "header")
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What a unit inherits from its <file>."""
+    """The properties a unit inherits from its <file>."""
 
     name: str  # for errors
-    original: str  # begins the unit ids
+    original: str  # prefix of the unit ids
     origin: str
     changed_at: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """One candidate: a source and a target, and whether a translator stands by it."""
+    """A source and a target that may become a pair."""
 
     unit_id: str
     source: str
     target: str
-    is_confirmed: bool
+    is_unconfirmed: bool
 
 
 def read_xliff(path: str | Path, languages: LanguagePair, sieve: PairSieve) -> Iterator[SentencePair]:
@@ -52,12 +59,12 @@ def read_xliff(path: str | Path, languages: LanguagePair, sieve: PairSieve) -> I
                 file = _open_file(element, reader, languages)
             elif event == "end" and tag == unit_tag:
                 number += 1
-                if _is_locked(element):
+                if is_untranslatable(each.get("translate") for each in (element, *element.iterancestors())):
                     sieve.drops.add("not translatable")
                     continue
                 unit_id = f"{file.original}#{element.get('id') or number}"
                 for segment in segments_of(element, unit_id, file.name):
-                    if (pair := _sift(segment, file, sieve)) is not None:
+                    if (pair := _pair(segment, file, sieve)) is not None:
                         yield pair
 
 
@@ -82,17 +89,9 @@ def _open_file(element: etree._Element, reader: XmlReader, languages: LanguagePa
     return _File(reader.name, original, origin, utc_date(element.get("date")))
 
 
-def _is_locked(unit: etree._Element) -> bool:
-    """Whether the nearest translate attribute, of the unit or of a group or file around it, says no."""
-    for element in (unit, *unit.iterancestors()):
-        if (value := element.get("translate")) is not None:
-            return value == "no"
-    return False
-
-
-def _sift(segment: _Segment, file: _File, sieve: PairSieve) -> SentencePair | None:
-    # A missing translation is "empty" whatever its state says; only a present one can be unconfirmed.
-    if not segment.is_confirmed and normalise_space(segment.source) and normalise_space(segment.target):
+def _pair(segment: _Segment, file: _File, sieve: PairSieve) -> SentencePair | None:
+    # A missing translation is "empty" whatever its state; only an existing one can be unconfirmed.
+    if segment.is_unconfirmed and normalise_space(segment.source) and normalise_space(segment.target):
         sieve.drops.add("unconfirmed")
         return None
     return sieve.pair(
@@ -105,11 +104,11 @@ def _sift(segment: _Segment, file: _File, sieve: PairSieve) -> SentencePair | No
 
 
 def _segments_1(unit: etree._Element, unit_id: str, name: str) -> Iterator[_Segment]:
-    """XLIFF 1.2: one segment per mid where both sides are segmented alike, else the whole unit."""
+    """XLIFF 1.2: one segment per mid if both sides have the same mids, else the whole unit."""
     source = next(iter(children(unit, "source") + children(unit, "seg-source")), None)
     target = next(iter(children(unit, "target")), None)
-    is_confirmed = _is_confirmed_1(unit, target)
-    levels = _confirmation_levels(unit)
+    is_unconfirmed = xliff_1_status(_attributes(unit), _attributes(target)).is_unconfirmed
+    statuses = _trados_statuses(unit)
     sources = _marked_segments(next(iter(children(unit, "seg-source")), None))
     targets = _marked_segments(target)
     if sources and sources.keys() == targets.keys():
@@ -118,42 +117,32 @@ def _segments_1(unit: etree._Element, unit_id: str, name: str) -> Iterator[_Segm
                 f"{unit_id}/{mid}",
                 visible_text(marked, name),
                 visible_text(targets[mid], name),
-                is_confirmed and levels.get(mid, True),
+                is_unconfirmed or statuses.get(mid, Status()).is_unconfirmed,
             )
         return
     yield _Segment(
         unit_id,
         "" if source is None else visible_text(source, name),
         "" if target is None else visible_text(target, name),
-        is_confirmed and all(levels.values()),
+        is_unconfirmed or any(status.is_unconfirmed for status in statuses.values()),
     )
 
 
-_SUGGESTIONS = ("mt-suggestion", "leveraged-mt", "fuzzy-match")
+def _attributes(element: etree._Element | None) -> Attributes:
+    return lambda name: None if element is None else attribute(element, name)
 
 
-def _is_confirmed_1(unit: etree._Element, target: etree._Element | None) -> bool:
-    # No state at all is accepted: most tools that write 1.2 never set one. Phrase (mxliff) has its own attribute.
-    state = "" if target is None else (target.get("state") or "")
-    is_pending = state == "new" or state.startswith("needs-")
-    qualifier = "" if target is None else (target.get("state-qualifier") or "")
-    if qualifier in _SUGGESTIONS and state not in ("final", "signed-off") and unit.get("approved") != "yes":
-        is_pending = True  # a machine or a fuzzy match proposed it, and nobody said yes
-    return not is_pending and unit.get("approved") != "no" and attribute(unit, "confirmed") != "0"
-
-
-def _confirmation_levels(unit: etree._Element) -> dict[str, bool]:
-    """Of Trados: segment id to whether it is confirmed. Trados writes no `conf` where nobody touched the segment."""
-    levels = {}
-    for definitions in children(unit, "seg-defs"):
-        for segment in children(definitions, "seg"):
-            level = (segment.get("conf") or "unspecified").lower()
-            levels[segment.get("id") or ""] = level not in UNCONFIRMED_LEVELS
-    return levels
+def _trados_statuses(unit: etree._Element) -> dict[str, Status]:
+    """The status of each segment by its id, where Trados states one."""
+    return {
+        segment.get("id") or "": trados_segment_status(segment.get)
+        for definitions in children(unit, "seg-defs")
+        for segment in children(definitions, "seg")
+    }
 
 
 def _marked_segments(element: etree._Element | None) -> dict[str, etree._Element]:
-    """The <mrk mtype="seg"> by mid; none if a mid is missing or comes twice, for then nothing can be paired."""
+    """The <mrk mtype="seg"> by mid; none if a mid is missing or repeated, because they cannot be paired then."""
     marked: dict[str, etree._Element] = {}
     for mark in () if element is None else element.iter("{*}mrk"):
         if mark.get("mtype") == "seg":
@@ -165,11 +154,7 @@ def _marked_segments(element: etree._Element | None) -> dict[str, etree._Element
 
 
 def _segments_2(unit: etree._Element, unit_id: str, name: str) -> Iterator[_Segment]:
-    """XLIFF 2: its <segment>s; <ignorable>s hold the white space between them.
-
-    The standard's default state is `initial`, but a target without a state is accepted: `state` is optional,
-    many tools never write it, and an untranslated segment of theirs has no target.
-    """
+    """XLIFF 2: its <segment>s; <ignorable>s hold the white space between them."""
     segments = children(unit, "segment")
     for number, segment in enumerate(segments, start=1):
         suffix = segment.get("id") or (str(number) if len(segments) > 1 else "")
@@ -178,5 +163,5 @@ def _segments_2(unit: etree._Element, unit_id: str, name: str) -> Iterator[_Segm
             f"{unit_id}/{suffix}" if suffix else unit_id,
             visible_text(source[0], name) if source else "",
             visible_text(target[0], name) if target else "",
-            segment.get("state") != "initial",
+            xliff_2_status(segment.get("state")).is_unconfirmed,
         )

@@ -1,7 +1,7 @@
-"""XML in, safely and in constant memory, and the text a linguist sees in a segment with inline tags.
+"""Reads XML safely and in constant memory, and extracts the visible text of segments with inline tags.
 
-TMX and XLIFF are read through this file only. Documents come from strangers: no DTD is loaded, no entity is
-expanded, nothing is fetched, and libxml2's limits on depth and size stay on.
+TMX and XLIFF are read only through this module. Documents are untrusted: no DTD is loaded, no entity is expanded,
+nothing is fetched, and libxml2's limits on depth and size stay on.
 """
 
 import re
@@ -20,12 +20,12 @@ from nearmt.errors import CorpusError
 
 Event = Literal["start", "end"]
 
-_MAX_PROLOG_BYTES = 1024 * 1024  # a document whose root comes later than this is none of ours
+_MAX_PROLOG_BYTES = 1024 * 1024  # the root element must start within these
 _LOCATION = re.compile(r",? line \d+, column \d+\s*$")
 
-# Tags whose own content is native code (or nothing at all): a gap in the sentence.
+# Tags that contain native code or nothing: a gap in the sentence.
 _CODES = frozenset({"bpt", "ept", "ph", "it", "ut", "x", "bx", "ex", "sc", "ec", "cp"})
-# Ends of annotations, which are invisible and may stand inside a word; `sub` is a sentence of its own.
+# Annotation marks, which are invisible and may be inside a word; `sub` is a text of its own.
 _INVISIBLE = frozenset({"sm", "em", "sub"})
 _GAP = "\0"  # cannot occur in XML
 _GAPS = re.compile(_GAP + "+")
@@ -51,7 +51,7 @@ class Root:
 
 
 def local_name(element: etree._Element) -> str:
-    """The tag without its namespace; files of old tools have none or a wrong one."""
+    """The tag without its namespace, which is missing or wrong in files of old tools."""
     return _without_namespace(str(element.tag))
 
 
@@ -61,7 +61,7 @@ def _without_namespace(tag: str) -> str:
 
 
 def attribute(element: etree._Element, name: str) -> str | None:
-    """An attribute by its local name in whatever namespace, the plain one first."""
+    """An attribute by its local name: the one without a namespace first, else one in any namespace."""
     plain = element.get(name)
     if plain is not None:
         return plain
@@ -69,7 +69,7 @@ def attribute(element: etree._Element, name: str) -> str | None:
 
 
 def children(element: etree._Element, name: str) -> list[etree._Element]:
-    """The child elements of a name, in whatever namespace."""
+    """The child elements with this name, in any namespace."""
     return list(element.iterchildren("{*}" + name))
 
 
@@ -90,7 +90,7 @@ def _parser(events: tuple[Event, ...], tags: tuple[str, ...] | None) -> etree.XM
 
 def _events(parser: etree.XMLPullParser) -> Iterator[tuple[str, etree._Element]]:
     for event, element in parser.read_events():
-        if isinstance(element, etree._Element):  # always so with start and end; the stubs do not know
+        if isinstance(element, etree._Element):  # always true for start and end events; the type stubs do not say so
             yield str(event), element
 
 
@@ -102,7 +102,7 @@ def read_root(path: str | Path, stream: "_Source") -> Root:
         try:
             parser.feed(chunk)
         except etree.XMLSyntaxError as error:
-            failure = error  # perhaps after the root, where the full reading will meet it again
+            failure = error  # if it is after the root, `elements` will raise it again
         for _, element in _events(parser):
             _refuse_entities(element, display_name(path))
             return Root(local_name(element), {str(key): str(value) for key, value in element.attrib.items()})
@@ -110,12 +110,12 @@ def read_root(path: str | Path, stream: "_Source") -> Root:
         raise _syntax_error(failure, display_name(path)) from failure
     if not stream.head:
         raise CorpusError(f"{display_name(path)} is empty.")
-    raise CorpusError(f"{display_name(path)} is not XML or is cut short: it has no root element.")
+    raise CorpusError(f"{display_name(path)} is not XML or is truncated: it has no root element.")
 
 
 def _refuse_entities(root: etree._Element, name: str) -> None:
     dtd = root.getroottree().docinfo.internalDTD
-    if dtd is not None and any(True for _ in dtd.iterentities()):  # type: ignore[attr-defined]  # stubs lack it
+    if dtd is not None and any(True for _ in dtd.iterentities()):  # type: ignore[attr-defined]  # missing in the stubs
         raise CorpusError(f"{name} declares XML entities, which is refused: they can expand without bound.")
 
 
@@ -130,7 +130,7 @@ def _syntax_error(error: etree.XMLSyntaxError, name: str) -> CorpusError:
 
 
 class _Source:
-    """A byte stream whose beginning can be looked at before it is read."""
+    """A byte stream whose beginning can be read in advance."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -148,7 +148,7 @@ class _Source:
 
 
 class XmlReader:
-    """One document, opened: its root first, then its elements one after the other, each forgotten after use."""
+    """An open document: its root, then its elements one after the other; each is freed after use."""
 
     def __init__(self, path: str | Path, chunks: Iterator[bytes], expected_root: str) -> None:
         self.path = path
@@ -159,7 +159,7 @@ class XmlReader:
             raise CorpusError(f"{self.name} is not {expected_root.upper()}: its root element is <{self.root.name}>.")
 
     def elements(self, events: tuple[Event, ...], tags: tuple[str, ...]) -> Iterator[tuple[str, etree._Element]]:
-        """The events of the given tags. An element must not be used after the next one was asked for."""
+        """The events of the given tags. An element is valid only until the next one is requested."""
         parser = _parser(events, tags)
         try:
             for chunk in self._source:
@@ -167,14 +167,14 @@ class XmlReader:
                 for event, element in _events(parser):
                     yield event, element
                     if event == "end":
-                        _forget(element)
+                        _free(element)
             parser.close()
         except etree.XMLSyntaxError as error:
             raise _syntax_error(error, self.name) from error
 
 
-def _forget(element: etree._Element) -> None:
-    """Free an element and all before it; clearing alone would leave an empty shell per unit."""
+def _free(element: etree._Element) -> None:
+    """Free an element and its earlier siblings; `clear` alone would leave an empty element per unit."""
     element.clear()
     parent = element.getparent()
     if parent is not None:
@@ -184,20 +184,20 @@ def _forget(element: etree._Element) -> None:
 
 @contextmanager
 def open_xml(path: str | Path, expected_root: str) -> Iterator[XmlReader]:
-    """The document, which stays open, with its reading errors mapped, as long as the block lasts."""
+    """An open document; read errors inside the block become `CorpusError`."""
     with open_bytes(path) as stream:
         yield XmlReader(path, iter(lambda: stream.read(CHUNK_BYTES), b""), expected_root)
 
 
 def visible_text(element: etree._Element, name: str) -> str:
-    """The text of a segment without its codes; where a code parted two words, a space parts them."""
+    """The text of a segment without its codes; a space replaces a code that separated two words."""
     if len(element) == 0:
         return element.text or ""
     parts: list[str] = []
     _collect(element, parts, name)
-    text, *pieces = _GAPS.split("".join(parts))
-    for piece in pieces:
-        text += " " + piece if text and piece and _would_glue(text[-1], piece[0]) else piece
+    text, *rest = _GAPS.split("".join(parts))
+    for part in rest:
+        text += " " + part if text and part and _would_join(text[-1], part[0]) else part
     return text
 
 
@@ -221,12 +221,12 @@ def _is_line_break(code: etree._Element) -> bool:
     return kind is not None and kind.lower() in _LINE_BREAK_TYPES
 
 
-def _would_glue(left: str, right: str) -> bool:
+def _would_join(left: str, right: str) -> bool:
     return _is_word(left) and _is_word(right) and not (_is_unspaced(left) or _is_unspaced(right))
 
 
 def _is_word(char: str) -> bool:
-    # Marks are part of words too: in Hindi every other letter ends in one.
+    # Combining marks are part of words, as in Hindi.
     return char.isalnum() or char == "_" or (not char.isascii() and unicodedata.category(char).startswith("M"))
 
 

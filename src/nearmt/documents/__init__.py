@@ -1,6 +1,7 @@
-"""Files to translate: XLIFF, PO and TMX with their untranslated units filled and marked for review.
+"""Translates XLIFF, PO and TMX files: fills their untranslated units and marks them for review.
 
-A file is never written anew: units are found by position, translations are spliced in, and every other byte stays.
+Files are not parsed and written again: translations are spliced in at the positions of the units, and every other
+byte stays the same.
 """
 
 from nearmt.corpus.extensions import document_format

@@ -1,7 +1,6 @@
-"""XML documents as elements with positions: enough to find units and to splice text into them.
+"""XML documents as elements with positions, for finding units and splicing text into them.
 
-Documents come from strangers: they must be well-formed, may not declare entities, and may not be nested deeper than
-any translator's file is.
+Documents are untrusted: they must be well-formed, must not declare entities, and must not be nested too deeply.
 """
 
 import re
@@ -20,9 +19,9 @@ _SPACE_BEFORE = re.compile(r"[^\S\r\n]*\Z")
 
 @dataclass(slots=True)
 class Element:
-    """An element: text[start:end] is all of it, text[inner_start:inner_end] its content."""
+    """An element: text[start:end] is the whole of it, text[inner_start:inner_end] its content."""
 
-    name: str  # as it is spelt, with a prefix if there is one
+    name: str  # as written, with its prefix
     start: int
     inner_start: int
     attributes: dict[str, str]
@@ -44,7 +43,7 @@ class Element:
         return self.inner_start == self.end
 
     def get(self, name: str) -> str | None:
-        """An attribute, the plain one first, else by its local name in whatever namespace."""
+        """An attribute by its local name: the one without a prefix first, else one with any prefix."""
         value = self.attributes.get(name)
         if value is None:
             value = next((v for key, v in self.attributes.items() if key.endswith(f":{name}")), None)
@@ -57,14 +56,14 @@ class Element:
         return [child for child in self.children if child.local == name]
 
     def ancestors(self) -> Iterator["Element"]:
-        """The element itself and all around it, outwards."""
+        """The element itself and its ancestors, from the inside out."""
         element: Element | None = self
         while element is not None:
             yield element
             element = element.parent
 
     def descendants(self) -> Iterator["Element"]:
-        """All elements inside, in order."""
+        """All elements inside, in document order."""
         for child in self.children:
             yield child
             yield from child.descendants()
@@ -97,7 +96,7 @@ def check_document(data: bytes, name: str) -> None:
 
 
 def read_elements(text: str, name: str) -> Element:
-    """The root of a checked document, with all that is below it."""
+    """The root of a document that `check_document` has accepted."""
     root: Element | None = None
     inside: Element | None = None
     for token in scan(text, is_html=False):
@@ -120,7 +119,7 @@ def read_elements(text: str, name: str) -> Element:
 
 
 def with_attributes(tag: str, wanted: dict[str, str]) -> str:
-    """A start tag with attributes set: a value in its place, or behind all others."""
+    """A start tag with the given attributes: existing values are replaced, new attributes go to the end."""
     for name, value in wanted.items():
         quoted = escape(value, is_html=False).replace('"', "&quot;")
         there = re.compile(rf"""(\s{re.escape(name)}\s*=\s*)("[^"]*"|'[^']*')""")
@@ -134,7 +133,7 @@ def with_attributes(tag: str, wanted: dict[str, str]) -> str:
 
 
 def line_start(text: str, at: int) -> str:
-    """The line end and the indentation before a position; nothing if something else stands before it on its line."""
+    """The line end and the indentation before a position; empty if there is anything else before it on its line."""
     indentation = _SPACE_BEFORE.search(text, max(0, text.rfind("\n", 0, at) + 1, text.rfind("\r", 0, at) + 1), at)
     begun = indentation.start() if indentation else at
     if begun == 0 or text[begun - 1] not in "\r\n":

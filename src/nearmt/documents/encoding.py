@@ -1,4 +1,4 @@
-"""Bytes to text and back, so that what was not touched comes out as the same bytes."""
+"""Decodes and encodes files so that unchanged text keeps exactly the same bytes."""
 
 import codecs
 import re
@@ -19,25 +19,25 @@ _PO_CHARSET = re.compile(rb'"Content-Type:[^"]*charset=([\w.:-]+)', re.IGNORECAS
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The text of a file and how it was written."""
+    """The text of a file, its encoding and its byte order mark."""
 
     text: str
     encoding: str
     mark: bytes
 
     def encode(self, text: str, *, is_xml: bool, name: str) -> bytes:
-        """New text in the file's own encoding; XML can spell what the encoding lacks."""
+        """New text in the file's encoding; XML uses character references for characters the encoding does not have."""
         try:
             return self.mark + text.encode(self.encoding, "xmlcharrefreplace" if is_xml else "strict")
         except UnicodeEncodeError as error:
-            lacking = error.object[error.start]
+            missing = error.object[error.start]
             raise DocumentError(
-                f"{name} is {self.encoding}, which cannot spell {lacking!r}: convert it to UTF-8 first."
+                f"{name} is {self.encoding}, which does not have {missing!r}: convert it to UTF-8 first."
             ) from error
 
 
 def decode(data: bytes, *, is_xml: bool, name: str) -> Encoded:
-    """Read the bytes of a file in the encoding that it states, UTF-8 if it states none."""
+    """Decode a file in the encoding that it states, or in UTF-8 if it states none."""
     if not data.strip():
         raise DocumentError(f"{name} is empty.")
     mark, encoding = next(((mark, encoding) for mark, encoding in _MARKS if data.startswith(mark)), (b"", ""))
@@ -47,12 +47,14 @@ def decode(data: bytes, *, is_xml: bool, name: str) -> Encoded:
         encoding = "utf-8" if encoding == "charset" else encoding  # the placeholder of msginit
     try:
         text = data[len(mark) :].decode(encoding)
-        is_the_same = text.encode(encoding) == data[len(mark) :]
+        is_reversible = text.encode(encoding) == data[len(mark) :]
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DocumentError(f"{name}, line {line} is not {encoding}: byte 0x{data[error.start]:02x}.") from error
     except LookupError as error:
         raise DocumentError(f"{name} states the unknown encoding {encoding}.") from error
-    if not is_the_same:
-        raise DocumentError(f"{name} cannot be kept byte for byte as {encoding}: convert it to UTF-8 first.")
+    if not is_reversible:
+        raise DocumentError(
+            f"{name} cannot be decoded as {encoding} and encoded again without changes: convert it to UTF-8 first."
+        )
     return Encoded(text, encoding, mark)

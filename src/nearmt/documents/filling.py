@@ -1,4 +1,4 @@
-"""From a file to the same file with its untranslated units filled."""
+"""Translates a file: reads it, fills its untranslated units, and writes the result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,12 +26,12 @@ _UNITS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What became of a file's units."""
+    """The number of units filled and left alone."""
 
     filled: int
-    left: dict[str, int] = field(default_factory=dict)  # why → how many
-    piecewise: int = 0  # of the filled: translated around a tag or placeholder
-    untranslated: int = 0  # of the filled: a sentence is still the source's, for its tags could not be kept
+    left: dict[str, int] = field(default_factory=dict)  # reason → number of units
+    piecewise: int = 0  # of the filled ones: translated in fragments, around a tag or placeholder
+    untranslated: int = 0  # of the filled ones: with a sentence left in the source language to keep its tags
 
 
 def translate_document(
@@ -43,10 +43,10 @@ def translate_document(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Summary:
-    """Fill the untranslated units of an XLIFF, PO or TMX file; `out` appears whole or not at all.
+    """Fill the untranslated units of an XLIFF, PO or TMX file; `out` appears only once it is complete.
 
-    A file that exists, `path` itself too, is replaced only with `overwrite`. `languages` are those of the translator: a
-    file of other languages is refused.
+    An existing file, `path` included, is replaced only with `overwrite`. `languages` are those of the translator;
+    a file in other languages is refused.
     """
     check_output(out, overwrite=overwrite)
     document, encoded, is_xml = _read(path, languages)
@@ -74,7 +74,7 @@ def _read(path: Path, languages: LanguagePair) -> tuple[Document, Encoded, bool]
     check_readable(path)
     kind = document_format(path)
     if kind is None:
-        raise DocumentError(f"{name}: its name does not tell XLIFF, PO or TMX.")
+        raise DocumentError(f"{name}: the file name does not end like that of an XLIFF, PO or TMX file.")
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The inline tags of XLIFF and TMX, and content that is put together from several translations."""
+"""The inline tags of XLIFF and TMX, and targets that are made from several translations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from nearmt.documents.units import Gap, Splice
 from nearmt.markup import Rules
 from nearmt.markup.scan import scan
 
-# Native code, which is no text: these are left alone with all that they hold, but for <sub>.
+# Native code: not translated, with all its content except <sub>.
 _CODES = frozenset({"bpt", "ept", "ph", "it", "ut", "x", "bx", "ex", "sc", "ec", "cp", "sm", "em"})
 
 INLINE = Rules(
@@ -31,7 +31,7 @@ INLINE = Rules(
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a translation is made of: a segment, and the sub-flows inside its codes, each a text of its own."""
+    """A segment to translate, and the sub-flows inside its codes, each of which is a separate text."""
 
     source: str
     subs: tuple[tuple[str, str, str], ...]  # start tag, content, end tag
@@ -73,7 +73,7 @@ class TargetMaker:
         self.gaps = [gap for content in self._contents for gap in content.gaps]
 
     def content(self, translations: Sequence[str]) -> str:
-        """What stands in the target, from the translations of all gaps."""
+        """The content of the target, from the translations of all gaps."""
         written, done, at = [], self._source.inner_start, 0
         for part, content in zip(self._parts, self._contents, strict=True):
             end = at + len(content.gaps)
@@ -82,7 +82,7 @@ class TargetMaker:
         return "".join(written) + self._text[done : self._source.inner_end]
 
     def splice(self, target: Element | None, review: dict[str, str], before: str = "") -> Splice:
-        """Fill a target, or put one behind the source."""
+        """Fill a target, or insert one after the source."""
         if target is not None:
             opening, closing = with_attributes(_opened(self._text, target), review), f"</{target.name}>"
             start, end = target.start, target.end
@@ -95,13 +95,13 @@ class TargetMaker:
 
 
 def _opened(text: str, element: Element) -> str:
-    """The start tag of an element, also of one that was written <target/>."""
+    """The start tag of an element; an empty-element tag such as <target/> becomes <target>."""
     tag = text[element.start : element.inner_start]
     return tag[:-2].rstrip() + ">" if element.is_self_closed else tag
 
 
 def is_blank(text: str, element: Element | None) -> bool:
-    """Whether an element is missing or holds nothing but white space and empty <mrk>s."""
+    """True if an element is missing or has nothing but white space and empty <mrk>s."""
     if element is None:
         return True
     inner = text[element.inner_start : element.inner_end]
@@ -115,5 +115,5 @@ def is_blank(text: str, element: Element | None) -> bool:
 
 
 def is_same(text: str, source: Element, target: Element) -> bool:
-    """Whether a target is a copy of its source."""
+    """True if a target is a copy of its source."""
     return text[source.inner_start : source.inner_end] == text[target.inner_start : target.inner_end]

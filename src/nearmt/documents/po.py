@@ -1,11 +1,11 @@
-"""Gettext PO: entries without a translation are filled and flagged fuzzy, which is PO's word for "to be reviewed"."""
+"""Gettext PO: fills entries without a translation and flags them fuzzy, which means that they need a review."""
 
-import gettext
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nearmt.corpus.languages import LanguagePair, match_rank
+from nearmt.corpus.plurals import PluralForms
 from nearmt.documents.units import Document, Gap, Splice, Unit
 from nearmt.errors import DocumentError
 from nearmt.markup import TEXT
@@ -15,14 +15,13 @@ _STRING = r'"(?:[^"\\]|\\.)*"'
 _FIELD = re.compile(rf"\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*({_STRING})\s*\Z")
 _MORE = re.compile(rf"\s*({_STRING})\s*\Z")
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
-_MEANINGS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-_SPELLINGS = {"\\": "\\\\", '"': '\\"', **{char: f"\\{letter}" for letter, char in _MEANINGS.items()}}
-_PLURAL_FORMS = re.compile(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=\s*([^;\n]+)")
+_ESCAPED_CHARS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPES = {"\\": "\\\\", '"': '\\"', **{char: f"\\{letter}" for letter, char in _ESCAPED_CHARS.items()}}
 
 
 @dataclass(slots=True)
 class _Field:
-    """A keyword with its string, text[start:end] without the last line end."""
+    """A keyword with its string: text[start:end], without the last line end."""
 
     start: int
     end: int
@@ -32,13 +31,13 @@ class _Field:
 
 @dataclass(slots=True)
 class _Entry:
-    """A message: its fields by keyword, and where its flags are or belong."""
+    """A message: its fields by keyword, and the position of its flags."""
 
     line: int
     fields: dict[str, _Field] = field(default_factory=dict)
-    flags_at: int = -1  # behind the "#," of its flags
-    flags: str = ""
-    flags_belong_at: int = -1
+    flags_at: int = -1  # after the "#," of its flags; -1 if it has none
+    flags: set[str] = field(default_factory=set)
+    new_flags_at: int = -1  # where a line of flags would be inserted
 
     @property
     def translations(self) -> dict[str, _Field]:
@@ -46,16 +45,16 @@ class _Entry:
 
 
 def read_po(text: str, name: str, languages: LanguagePair) -> Document:
-    """The entries to fill of a PO file."""
+    """The entries of a PO file that are to be filled."""
     entries = list(_entries(text, name))
     document = Document(text)
-    plurals = _Plurals("")
+    plurals = PluralForms("")
     end_of_line = "\r\n" if "\r\n" in text else "\n"
     for entry in entries:
         if not entry.fields["msgid"].value and "msgctxt" not in entry.fields:
             header = entry.translations.get("msgstr", _Field(0, 0, "")).value
             _check_language(header, languages.target, name)
-            plurals = _Plurals(header)
+            plurals = PluralForms(header)
         elif all(each.value for each in entry.translations.values()):
             document.leave("awaiting review" if "fuzzy" in entry.flags else "translated")
         elif not entry.fields["msgid"].value.strip():
@@ -85,9 +84,9 @@ def _entries(text: str, name: str) -> Iterator[_Entry]:
         elif keyword is not None:
             last = _Field(start, start + len(line.rstrip()), _unescape(keyword[2]))
             if keyword[1] in entry.fields:
-                raise DocumentError(f"{name}, line {number} is not PO syntax: {keyword[1]} comes twice in an entry.")
+                raise DocumentError(f"{name}, line {number} is not PO syntax: an entry has more than one {keyword[1]}.")
             entry.fields[keyword[1]] = last
-            entry.flags_belong_at = start if entry.flags_belong_at < 0 else entry.flags_belong_at
+            entry.new_flags_at = start if entry.new_flags_at < 0 else entry.new_flags_at
         elif last is not None and (more := _MORE.match(line)):
             last.end, last.value = start + len(line.rstrip()), last.value + _unescape(more[1])
             last.num_lines += 1
@@ -107,19 +106,19 @@ def _finished(entry: _Entry, name: str) -> Iterator[_Entry]:
 def _read_comment(entry: _Entry, line: str, start: int, mark: str) -> None:
     if mark == "#,":
         entry.flags_at = start + line.index("#,") + 2
-        entry.flags += line.strip()[2:]
-    elif mark == "#|" and entry.flags_belong_at < 0:
-        entry.flags_belong_at = start
+        entry.flags |= {flag.strip() for flag in line.strip()[2:].split(",")}
+    elif mark == "#|" and entry.new_flags_at < 0:
+        entry.new_flags_at = start
 
 
 def _unescape(quoted: str) -> str:
-    def meaning(found: re.Match[str]) -> str:
+    def unescaped(found: re.Match[str]) -> str:
         octal, hexadecimal, letter = found.groups()
         if letter is None:
             return chr(int(octal, 8) if octal else int(hexadecimal, 16))
-        return _MEANINGS.get(letter, letter)
+        return _ESCAPED_CHARS.get(letter, letter)
 
-    return _ESCAPE.sub(meaning, quoted[1:-1])
+    return _ESCAPE.sub(unescaped, quoted[1:-1])
 
 
 def _check_language(header: str, wanted: str | None, name: str) -> None:
@@ -128,25 +127,7 @@ def _check_language(header: str, wanted: str | None, name: str) -> None:
         raise DocumentError(f"{name} is a translation into {stated[1]}, but the store translates into {wanted}.")
 
 
-class _Plurals:
-    """What the header says about plural forms."""
-
-    def __init__(self, header: str) -> None:
-        found = _PLURAL_FORMS.search(header)
-        self.number = int(found[1]) if found else 0
-        self._one = 0
-        if found and self.number > 1:
-            try:
-                self._one = gettext.c2py(found[2].strip())(1)
-            except ValueError:
-                self._one = 0
-
-    def is_singular(self, form: int) -> bool:
-        """Whether a form is the one for 1, if 1 has a form of its own."""
-        return self.number != 1 and form == self._one
-
-
-def _unit(entry: _Entry, plurals: _Plurals, end_of_line: str) -> Unit:
+def _unit(entry: _Entry, plurals: PluralForms, end_of_line: str) -> Unit:
     gaps: list[Gap] = []
     splices = [] if "fuzzy" in entry.flags else [_flag(entry, end_of_line)]
     for key, start, end, before in _missing(entry, plurals, end_of_line):
@@ -158,33 +139,33 @@ def _unit(entry: _Entry, plurals: _Plurals, end_of_line: str) -> Unit:
     return Unit(gaps, splices)
 
 
-def _missing(entry: _Entry, plurals: _Plurals, end_of_line: str) -> Iterator[tuple[str, int, int, str]]:
-    """Keyword, place and what comes before it, of each translation that is empty or not there at all."""
-    there = entry.translations
-    for key, each in there.items():
+def _missing(entry: _Entry, plurals: PluralForms, end_of_line: str) -> Iterator[tuple[str, int, int, str]]:
+    """Keyword, start, end and prefix of each translation that is empty or missing."""
+    present = entry.translations
+    for key, each in present.items():
         if not each.value:
             yield key, each.start, each.end, ""
     if "msgid_plural" in entry.fields:
-        end = max(each.end for each in there.values())
+        end = max(each.end for each in present.values())
         for number in range(plurals.number):
-            if f"msgstr[{number}]" not in there:
+            if f"msgstr[{number}]" not in present:
                 yield f"msgstr[{number}]", end, end, end_of_line
 
 
 def _flag(entry: _Entry, end_of_line: str) -> Splice:
     if entry.flags_at >= 0:
         return Splice(entry.flags_at, entry.flags_at, " fuzzy,")
-    return Splice(entry.flags_belong_at, entry.flags_belong_at, f"#, fuzzy{end_of_line}")
+    return Splice(entry.new_flags_at, entry.new_flags_at, f"#, fuzzy{end_of_line}")
 
 
 def _writer(key: str, number: int, is_multiline: bool, end_of_line: str, before: str) -> Callable[[Sequence[str]], str]:
-    return lambda texts: before + _spelled(key, texts[number], is_multiline, end_of_line)
+    return lambda texts: before + _keyword_with_string(key, texts[number], is_multiline, end_of_line)
 
 
-def _spelled(key: str, value: str, is_multiline: bool, end_of_line: str) -> str:
-    """A keyword with its string; over several lines as its source is, or where the string has line ends inside."""
+def _keyword_with_string(key: str, value: str, is_multiline: bool, end_of_line: str) -> str:
+    """A keyword with its string, on several lines if its source is or if the string has line ends inside."""
     lines = re.findall(r"[^\n]*\n|[^\n]+", value) if "\n" in value[:-1] or is_multiline else []
-    quoted = ['"' + "".join(_SPELLINGS.get(char, char) for char in line) + '"' for line in lines or [value]]
+    quoted = ['"' + "".join(_ESCAPES.get(char, char) for char in line) + '"' for line in lines or [value]]
     if not lines:
         return f"{key} {quoted[0]}"
     return end_of_line.join([f'{key} ""', *quoted])

@@ -1,7 +1,7 @@
-"""TMX: units that lack the target language get it, said to be a machine's and a draft.
+"""TMX: adds the target language to units that do not have it, marked as a machine translation and a draft.
 
-TMX has no states. The tuv carries creationid and creationtool "nearmt", and the property x-ConfirmationLevel with
-the value Draft, which Trados exports and which `nearmt build` leaves out of a memory.
+TMX has no states. The new tuv has creationid and creationtool "nearmt" and, as in exports of Trados, the property
+x-ConfirmationLevel with the value Draft. `nearmt build` drops such units.
 """
 
 from nearmt.corpus.languages import LanguagePair, match_rank
@@ -15,12 +15,12 @@ _DRAFT = '<prop type="x-ConfirmationLevel">Draft</prop>'
 
 
 def read_tmx(text: str, name: str, languages: LanguagePair) -> Document:
-    """The units to fill of a TMX document."""
+    """The units of a TMX document that are to be filled."""
     root = read_elements(text, name)
     if root.local != "tmx":
         raise DocumentError(f"{name} is not TMX: its root element is <{root.name}>.")
     if not languages.source or not languages.target:
-        raise DocumentError(f"{name} cannot be translated: the store does not say its languages.")
+        raise DocumentError(f"{name} cannot be translated: the languages of the store are unknown.")
     document = Document(text)
     units = [unit for unit in root.descendants() if unit.local == "tu"]
     codes = dict.fromkeys(_language(variant) for unit in units for variant in unit.named("tuv"))

@@ -1,4 +1,4 @@
-"""What the formats have in common: gaps to fill, and a document that can be put together with them filled."""
+"""What all formats have in common: gaps to fill, and a document in which they are filled."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from nearmt.markup import Rules
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A text that wants a translation, in the spelling of its file and under the rules of its format."""
+    """A text to translate, escaped as in its file, with the markup rules of its format."""
 
     source: str
     rules: Rules
@@ -16,7 +16,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """New text for document[start:end], in the spelling of the file. A callable is given the translations."""
+    """New text for document[start:end], escaped for the file, or a function that makes it from the translations."""
 
     start: int
     end: int
@@ -25,7 +25,7 @@ class Splice:
 
 @dataclass(slots=True)
 class Unit:
-    """An untranslated unit: its gaps, and what to change in the file once they are filled."""
+    """An untranslated unit: its gaps, and the changes to the file once they are filled."""
 
     gaps: list[Gap]
     splices: list[Splice]
@@ -33,19 +33,19 @@ class Unit:
 
 @dataclass(slots=True)
 class Document:
-    """The text of a file, what is to be filled in it, and how many units of which kind are left alone."""
+    """The text of a file, the units to fill, and the number of units left alone by reason."""
 
     text: str
     units: list[Unit] = field(default_factory=list)
     left: dict[str, int] = field(default_factory=dict)
-    always: list[Splice] = field(default_factory=list)  # made if any unit is filled
+    always: list[Splice] = field(default_factory=list)  # applied if any unit is filled
 
     def leave(self, why: str) -> None:
-        """Count a unit that stays as it is."""
+        """Count a unit that is left alone."""
         self.left[why] = self.left.get(why, 0) + 1
 
     def filled(self, translations: Sequence[Sequence[str]]) -> str:
-        """The text with all units filled, from the translations of each unit's gaps."""
+        """The text with all units filled, given the translations of the gaps of each unit."""
         changes = [
             (splice.start, splice.end, splice.text if isinstance(splice.text, str) else splice.text(texts))
             for unit, texts in zip(self.units, translations, strict=True)

@@ -1,11 +1,17 @@
-"""XLIFF 1.2 (with the dialects of Trados, Phrase and memoQ) and XLIFF 2: units without a target are filled.
+"""XLIFF 1.2 (with the dialects of Trados, Phrase and memoQ) and XLIFF 2: fills units without a target.
 
-A filled target of 1.2 has state="needs-review-translation" and state-qualifier="leveraged-mt". XLIFF 2 knows no such
-state; `translated` would be taken for a translator's word, so a filled segment stays `initial`, with a sub-state.
+A filled target of 1.2 has state="needs-review-translation" and state-qualifier="leveraged-mt". XLIFF 2 has no such
+state; `translated` would look like a human translation, so a filled segment stays `initial`, with a sub-state.
 """
 
+from nearmt.corpus.confirmation import (
+    is_locked,
+    is_untranslatable,
+    trados_segment_status,
+    xliff_1_status,
+    xliff_2_status,
+)
 from nearmt.corpus.languages import LanguagePair, check_languages
-from nearmt.corpus.tmx import UNCONFIRMED_LEVELS
 from nearmt.documents.elements import Element, read_elements, with_attributes
 from nearmt.documents.inline import TargetMaker, is_blank, is_same
 from nearmt.documents.units import Document, Splice, Unit
@@ -18,7 +24,7 @@ _UNTRANSLATED_STATES = ("new", "needs-translation")
 
 
 def read_xliff(text: str, name: str, languages: LanguagePair) -> Document:
-    """The units to fill of an XLIFF document."""
+    """The units of an XLIFF document that are to be filled."""
     root = read_elements(text, name)
     if root.local != "xliff":
         raise DocumentError(f"{name} is not XLIFF: its root element is <{root.name}>.")
@@ -55,17 +61,17 @@ def _check_file(file: Element, root: Element, name: str, languages: LanguagePair
         raise DocumentError(str(error)) from error
 
 
-def _is_locked(unit: Element) -> bool:
-    stated = next((value for each in unit.ancestors() if (value := each.attributes.get("translate")) is not None), None)
-    return stated == "no" or unit.get("locked") in ("true", "locked", "yes")
+def _must_stay(unit: Element) -> bool:
+    stated = (each.attributes.get("translate") for each in unit.ancestors())
+    return is_untranslatable(stated) or is_locked(unit.get("locked"))
 
 
 def _read_unit_1(document: Document, unit: Element) -> None:
     text, source, target = document.text, unit.child("source"), unit.child("target")
-    if _is_locked(unit):
+    if _must_stay(unit):
         return document.leave("not translatable")
     state = target.get("state") if target is not None else None
-    if unit.get("approved") == "yes" or unit.get("confirmed") == "1" or state in ("final", "signed-off"):
+    if xliff_1_status(unit.get, (lambda name: None) if target is None else target.get).is_confirmed:
         return document.leave("confirmed")
     if source is None or is_blank(text, source):
         return document.leave("empty")
@@ -84,7 +90,7 @@ def _read_unit_1(document: Document, unit: Element) -> None:
 
 
 def _segments(element: Element | None) -> dict[str, Element]:
-    """The <mrk mtype="seg"> by mid; none if a mid is missing or comes twice."""
+    """The <mrk mtype="seg"> by mid; none if a mid is missing or repeated."""
     found: dict[str, Element] = {}
     for mark in () if element is None else element.descendants():
         if mark.local == "mrk" and mark.get("mtype") == "seg":
@@ -102,15 +108,15 @@ def _fill_segments(
     sources: dict[str, Element],
     targets: dict[str, Element],
 ) -> None:
-    """Fill the empty segments of a target that has all of them."""
+    """Fill the empty segments of a target that has a <mrk> for each segment of the source."""
     text, has_state = document.text, False
     for mid, source in sources.items():
         target = targets[mid]
         defined = definitions.get(mid)
-        is_done = defined is not None and (defined.get("conf") or "unspecified").lower() not in UNCONFIRMED_LEVELS
+        is_done = defined is not None and trados_segment_status(defined.get).is_confirmed
         if is_blank(text, source):
             document.leave("empty")
-        elif defined is not None and defined.get("locked") == "true":
+        elif defined is not None and is_locked(defined.get("locked")):
             document.leave("not translatable")
         elif is_done or not is_blank(text, target):
             document.leave("confirmed" if is_done else "translated")
@@ -133,7 +139,7 @@ def _marked(text: str, element: Element, review: dict[str, str]) -> Splice:
 
 
 def _dialect_marks(document: Document, unit: Element, mids: set[str]) -> list[Splice]:
-    """How Trados, Phrase and memoQ say that a machine translated."""
+    """The attributes of Trados, Phrase and memoQ that mark a machine translation."""
     text = document.text
     marks = [_marked(text, each, _REVIEW_TRADOS) for mid, each in _definitions(unit).items() if mid in mids]
     own = {key: "mt" for key in unit.attributes if key.endswith(":trans-origin")}
@@ -150,9 +156,9 @@ def _read_unit_2(document: Document, unit: Element) -> None:
     for segment in unit.named("segment"):
         source, target = segment.child("source"), segment.child("target")
         state = segment.get("state")
-        if _is_locked(unit):
+        if _must_stay(unit):
             document.leave("not translatable")
-        elif state in ("translated", "reviewed", "final"):
+        elif xliff_2_status(state).is_confirmed:
             document.leave("confirmed")
         elif source is None or is_blank(text, source):
             document.leave("empty")

@@ -1,12 +1,12 @@
-"""Translating text that carries tags and placeholders, so that each of them survives exactly once.
+"""Translates text with tags and placeholders so that each of them is in the translation exactly once.
 
-Text, XML and HTML come in as strings and leave as strings; the model behind `translate` never sees a tag. What
-comes out is checked against what went in, and where a check fails the text is translated around its tags, piece by
-piece. Nothing in here knows models, stores or files.
+Text, XML and HTML go in and come out as strings, and the model behind `translate` never sees a tag. Every result is
+compared with its source; if a tag or placeholder is missing, the text between the tags is translated instead. This
+package knows nothing of models, stores or files.
 """
 
 from nearmt.markup.rules import HTML, TEXT, XML, Kind, Rules, rules_for
-from nearmt.markup.sentences import split_sentences, translate_long
+from nearmt.markup.splitting import SplitText, split_sentences, split_text, translate_long
 from nearmt.markup.translation import Marked, Way, translate_marked, translate_with_ways
 
 __all__ = [
@@ -16,9 +16,11 @@ __all__ = [
     "Kind",
     "Marked",
     "Rules",
+    "SplitText",
     "Way",
     "rules_for",
     "split_sentences",
+    "split_text",
     "translate_long",
     "translate_marked",
     "translate_with_ways",

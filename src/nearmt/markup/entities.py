@@ -1,4 +1,4 @@
-"""Characters and the ways to spell them in XML and HTML."""
+"""Character references of XML and HTML."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ def _meaning(found: re.Match[str], is_html: bool) -> str | None:
 
 
 def decode(source: str, *, is_html: bool) -> tuple[str, Sequence[int] | None]:
-    """The plain text, and where in the source each of its characters begins (None: at the same place)."""
+    """The plain text, and the position in the source of each of its characters (None if the positions are the same)."""
     if "&" not in source:
         return source, None
     parts: list[str] = []
@@ -38,6 +38,6 @@ def decode(source: str, *, is_html: bool) -> tuple[str, Sequence[int] | None]:
 
 
 def escape(text: str, *, is_html: bool) -> str:
-    """Text as it stands between tags; characters that XML forbids are left out."""
+    """Text escaped for use between tags, without the characters that XML forbids."""
     text = _FORBIDDEN.sub("", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace("\xa0", "&nbsp;") if is_html else text

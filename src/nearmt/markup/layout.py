@@ -1,15 +1,15 @@
-"""One sentence without its tags, and where in it they were."""
+"""A sentence without its tags, and the positions of the tags in it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from nearmt.markup.entities import escape
-from nearmt.markup.pieces import Piece
 from nearmt.markup.placeholders import find_placeholders, without_placeholders
 from nearmt.markup.rules import Rules
-from nearmt.markup.segments import Segment, has_words
+from nearmt.markup.runs import Run
+from nearmt.markup.sentences import Sentence, has_words
 
-_WINDOW, _WINDOW_CHARS = 3, 200  # words on either side of a single tag that say where it belongs
+_WINDOW, _WINDOW_CHARS = 3, 200  # context on either side of a single tag: words, characters
 _ENDS = ".!?。！？…"
 
 Range = tuple[int, int]
@@ -34,7 +34,7 @@ class Mark:
 class Layout:
     """The plain text of a sentence, as the model gets it, and its marks, parents before their children.
 
-    The text of a sentence with marks is on one line, with single spaces; the marks are positions in that.
+    If there are marks, the text is on one line with single spaces, and the marks are positions in this line.
     """
 
     text: str
@@ -42,25 +42,25 @@ class Layout:
     is_raw: bool
 
     def span(self, mark: Mark) -> str:
-        """What a pair encloses."""
+        """The text inside a pair."""
         return self.text[mark.start : mark.end]
 
-    def room(self, mark: Mark) -> Range:
-        """What the mark's parent encloses."""
+    def bounds(self, mark: Mark) -> Range:
+        """The range of the mark's parent, or of the whole sentence."""
         if mark.parent < 0:
             return 0, len(self.text)
         return self.marks[mark.parent].start, self.marks[mark.parent].end
 
     def left_of(self, mark: Mark) -> Range:
-        """The last words before a mark, inside its parent."""
-        low = self.room(mark)[0]
+        """The range of the last words before a mark, inside its parent."""
+        low = self.bounds(mark)[0]
         end = low + len(self.text[low : mark.start].rstrip())
         words = self.text[max(low, end - _WINDOW_CHARS) : end].split()[-_WINDOW:]
         return end - len(" ".join(words)), end
 
     def right_of(self, mark: Mark) -> Range:
-        """The first words behind a mark, inside its parent."""
-        high = self.room(mark)[1]
+        """The range of the first words after a mark, inside its parent."""
+        high = self.bounds(mark)[1]
         start = high - len(self.text[mark.end : high].lstrip())
         words = self.text[start : min(high, start + _WINDOW_CHARS)].split()[:_WINDOW]
         return start, start + len(" ".join(words))
@@ -71,19 +71,19 @@ def _one_line(text: str) -> str:
 
 
 class _Builder:
-    """Takes pieces one after the other."""
+    """Collects the text and the marks of a sentence run by run."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.marks: list[Mark] = []
         self._length = 0
         self._opened = [-1]
-        self._since_single: list[str] | None = None  # the white space behind a single tag, as long as it is only that
+        self._since_single: list[str] | None = None  # white space after a single tag; None after anything else
 
-    def add_text(self, piece: Piece) -> None:
-        self._add(piece.text)
-        if self._since_single is not None and piece.text.isspace():
-            self._since_single.append(piece.source)
+    def add_text(self, run: Run) -> None:
+        self._add(run.text)
+        if self._since_single is not None and run.text.isspace():
+            self._since_single.append(run.source)
         else:
             self._since_single = None
 
@@ -91,30 +91,30 @@ class _Builder:
         self.texts.append(text)
         self._length += len(text)
 
-    def open(self, piece: Piece) -> None:
-        self.marks.append(Mark(self._length, -1, piece.source, parent=self._opened[-1]))
+    def open(self, run: Run) -> None:
+        self.marks.append(Mark(self._length, -1, run.source, parent=self._opened[-1]))
         self._opened.append(len(self.marks) - 1)
         self._since_single = None
 
-    def close(self, piece: Piece) -> None:
+    def close(self, run: Run) -> None:
         at = self._opened.pop()
-        self.marks[at] = replace(self.marks[at], end=self._length, closing=piece.source)
+        self.marks[at] = replace(self.marks[at], end=self._length, closing=run.source)
         self._since_single = None
 
-    def add_single(self, piece: Piece, following: str) -> None:
-        """Single tags with only white space between them go together. `following` is the next character of text."""
+    def add_single(self, run: Run, following: str) -> None:
+        """Add a single tag; tags with only white space between them are joined. `following` is the next character."""
         before = self.texts[-1][-1:] if self.texts else ""
-        is_glued = piece.is_glued and following.isalnum()
+        is_glued = run.is_glued and following.isalnum()
         if self._since_single is not None:
             last = self.marks[-1]
-            opening = "".join([last.opening, *self._since_single, piece.source])
+            opening = "".join([last.opening, *self._since_single, run.source])
             is_glued = last.is_glued and is_glued and not self._since_single
             self.marks[-1] = replace(last, opening=opening, has_space_after=following.isspace(), is_glued=is_glued)
         else:
             mark = Mark(
                 self._length,
                 self._length,
-                piece.source,
+                run.source,
                 parent=self._opened[-1],
                 is_pair=False,
                 has_space_before=before.isspace(),
@@ -127,34 +127,34 @@ class _Builder:
         self._since_single = []
 
 
-def lay_out(segment: Segment) -> Layout:
-    """Take the tags out. Where a single tag alone parted two words, a space parts them."""
+def lay_out(sentence: Sentence) -> Layout:
+    """Take the tags out of a sentence. A space replaces a single tag that was all there was between two words."""
     built = _Builder()
-    pieces = segment.core.pieces
-    for piece, following in zip(pieces, _next_characters(pieces), strict=True):
-        if piece.kind == "text":
-            built.add_text(piece)
-        elif piece.kind == "open":
-            built.open(piece)
-        elif piece.kind == "close":
-            built.close(piece)
+    runs = sentence.core.runs
+    for run, following in zip(runs, _next_characters(runs), strict=True):
+        if run.kind == "text":
+            built.add_text(run)
+        elif run.kind == "open":
+            built.open(run)
+        elif run.kind == "close":
+            built.close(run)
         else:
-            built.add_single(piece, following)
-    text, is_raw = "".join(built.texts), any(piece.is_raw for piece in pieces)
+            built.add_single(run, following)
+    text, is_raw = "".join(built.texts), any(run.is_raw for run in runs)
     return Layout(*_on_one_line(text, built.marks), is_raw) if built.marks else Layout(text, [], is_raw)
 
 
-def _next_characters(pieces: list[Piece]) -> list[str]:
-    """For each piece the first character of the text behind it, whatever tags are between."""
+def _next_characters(runs: list[Run]) -> list[str]:
+    """For each run, the first character of the text after it; tags are skipped."""
     found, following = [], ""
-    for piece in reversed(pieces):
+    for run in reversed(runs):
         found.append(following)
-        following = piece.text[:1] or following
+        following = run.text[:1] or following
     return found[::-1]
 
 
 def _on_one_line(text: str, marks: list[Mark]) -> tuple[str, list[Mark]]:
-    """The text with single spaces, and the marks where they are in it; pairs have no space at their edges."""
+    """The text with single spaces, and the marks moved accordingly; pairs neither begin nor end with a space."""
     line = _one_line(text)
     positions, length, is_gap = [], 0, True
     for char in text:
@@ -172,7 +172,7 @@ def _on_one_line(text: str, marks: list[Mark]) -> tuple[str, list[Mark]]:
 
 
 def spelled(text: str, rules: Rules, is_raw: bool) -> str:
-    """Plain text as it stands in this kind of markup."""
+    """Plain text escaped for this kind of markup."""
     if rules.kind == "text":
         return text
     if is_raw:
@@ -181,8 +181,8 @@ def spelled(text: str, rules: Rules, is_raw: bool) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A stretch of a sentence between tags and placeholders. `wanted` is what to translate of it, if anything."""
+class Fragment:
+    """The text between two tags or placeholders. `wanted` is the part to translate; it is empty if there is none."""
 
     source: str
     wanted: str = ""
@@ -191,44 +191,44 @@ class Part:
     is_raw: bool = False
 
     def filled(self, translation: str, rules: Rules) -> str:
-        """The stretch with a translation in it, from which all that looks like markup was taken."""
-        clean = _as_part(without_placeholders(translation), self.wanted)
+        """The fragment with its translation, from which everything that looks like markup is removed."""
+        clean = _as_fragment(without_placeholders(translation), self.wanted)
         return self.before + spelled(clean, rules, self.is_raw) + self.after if clean else self.source
 
 
-def parts_of(segment: Segment) -> Iterator[Part]:
-    """The stretches of a sentence that can be translated one by one, and all between them."""
-    for piece in segment.core.pieces:
-        if piece.kind != "text":
-            yield Part(piece.source)
+def fragments_of(sentence: Sentence) -> Iterator[Fragment]:
+    """The whole sentence in order: fragments to translate, and the tags and placeholders between them."""
+    for run in sentence.core.runs:
+        if run.kind != "text":
+            yield Fragment(run.source)
             continue
         done = 0
-        for start, end in find_placeholders(piece.text):
-            yield from _part(piece, done, start)
-            yield Part(piece.part(start, end).source)
+        for start, end in find_placeholders(run.text):
+            yield from _fragments(run, done, start)
+            yield Fragment(run.slice(start, end).source)
             done = end
-        yield from _part(piece, done, len(piece.text))
+        yield from _fragments(run, done, len(run.text))
 
 
-def _part(piece: Piece, start: int, end: int) -> Iterator[Part]:
-    text = piece.text[start:end]
+def _fragments(run: Run, start: int, end: int) -> Iterator[Fragment]:
+    text = run.text[start:end]
     if not has_words(text):
         if text:
-            yield Part(piece.part(start, end).source)
+            yield Fragment(run.slice(start, end).source)
         return
     first = start + next(i for i, char in enumerate(text) if char.isalnum())
     last = start + len(text.rstrip())
-    yield Part(
-        piece.part(start, end).source,
-        _one_line(piece.text[first:last]),
-        piece.part(start, first).source,
-        piece.part(last, end).source,
-        piece.is_raw,
+    yield Fragment(
+        run.slice(start, end).source,
+        _one_line(run.text[first:last]),
+        run.slice(start, first).source,
+        run.slice(last, end).source,
+        run.is_raw,
     )
 
 
-def _as_part(translation: str, wanted: str) -> str:
-    """A translation of a fragment without the looks of a sentence that models give it."""
+def _as_fragment(translation: str, wanted: str) -> str:
+    """A translated fragment without the capital letter and the full stop that models like to add."""
     text = translation.strip()
     if text[-1:] in _ENDS and wanted[-1:] not in _ENDS:
         text = text.rstrip(_ENDS).rstrip()

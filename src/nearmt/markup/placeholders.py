@@ -1,4 +1,4 @@
-"""What programs put into sentences: format directives, variables, entities, addresses, tags spelt as text."""
+"""Finds placeholders: format directives, variables, entities, addresses and tags written as text."""
 
 import re
 from collections import Counter
@@ -26,22 +26,22 @@ EMBEDDED_TAG = re.compile(
     r"""<(?:/[A-Za-z][\w:.-]*+\s*+|[A-Za-z][\w:.-]*+"""
     r"""(?:\s++[\w:.-]++\s*+=\s*+(?:"[^"<>]*+"|'[^'<>]*+'|[^\s"'<>=]++))*+\s*+/?)>"""
 )
-# & may stand inside a word (D&atei) where a small letter follows; R&D is none.
+# "&" may be inside a word (D&atei) if a small letter follows; R&D has no accelerator.
 _ACCELERATOR = re.compile(
     r"(?<![\w&])&(?=[^\W\d_])|(?<=\w)&(?=[^\W\d_A-Z])|(?<![\w~])~(?=[^\W\d_])|(?<!\w)_(?=[^\W\d_])"
 )
-_MAX_LABEL = 100  # a text with an accelerator is the label of something
+_MAX_LABEL = 100  # characters; a text with an accelerator is a label
 
 
 def find_placeholders(text: str) -> list[tuple[int, int]]:
-    """Where the placeholders are, from left to right."""
+    """The start and end of each placeholder, from left to right."""
     spans: list[tuple[int, int]] = []
     at, are_closed = 0, True
     while found := _PLACEHOLDER.search(text, at):
         end = found.end()
         if found["message"] and are_closed:
             whole = _message_end(text, found.start())
-            are_closed = whole > 0  # else every later one would be read to the end again
+            are_closed = whole > 0  # if not, do not search the whole text again for each later one
             end = whole if whole > 0 else end
         spans.append((found.start(), end))
         at = end
@@ -49,7 +49,7 @@ def find_placeholders(text: str) -> list[tuple[int, int]]:
 
 
 def _message_end(text: str, at: int) -> int:
-    """Behind the brace that closes a message of ICU; 0 if none does."""
+    """The position after the brace that closes an ICU message; 0 if it is not closed."""
     depth = 0
     for brace in _BRACE.finditer(text, at):
         depth += 1 if brace[0] == "{" else -1
@@ -59,12 +59,12 @@ def _message_end(text: str, at: int) -> int:
 
 
 def count_placeholders(text: str) -> Counter[str]:
-    """The placeholders and how often each is there."""
+    """The number of times each placeholder occurs."""
     return Counter(text[start:end] for start, end in find_placeholders(text))
 
 
 def without_placeholders(text: str) -> str:
-    """The text without what looks like a placeholder or a tag."""
+    """The text without anything that looks like a placeholder or a tag."""
     while spans := find_placeholders(text) + [found.span() for found in EMBEDDED_TAG.finditer(text)]:
         start, end = spans[0]
         kept, done = [], 0
@@ -77,7 +77,7 @@ def without_placeholders(text: str) -> str:
 
 
 def find_accelerator(text: str) -> tuple[int, int] | None:
-    """The one mark of a short cut (&Datei, ~Datei, _Datei) of a label."""
+    """The accelerator mark of a label (&Datei, ~Datei, _Datei); None unless there is exactly one."""
     if len(text) > _MAX_LABEL:
         return None
     found = [match.span() for match in _ACCELERATOR.finditer(text)]

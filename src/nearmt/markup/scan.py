@@ -1,4 +1,4 @@
-"""Markup cut into tags and text by position, in one pass over it, however broken it is."""
+"""Splits markup into tags and text in one pass, even if it is broken."""
 
 import re
 from typing import Literal, NamedTuple
@@ -15,7 +15,7 @@ CDATA_START, CDATA_END = "<![CDATA[", "]]>"
 
 
 class Token(NamedTuple):
-    """A stretch of the input. `name` is that of a tag, as it is spelt."""
+    """A range of the input. `name` is the name of a tag, as it is written."""
 
     kind: TokenKind
     start: int
@@ -24,7 +24,7 @@ class Token(NamedTuple):
 
 
 def check_xml(text: str, what: str = "the text") -> None:
-    """Raise unless the text is a well-formed piece of XML or a document without entities of its own."""
+    """Raise unless the text is well-formed XML: a fragment, or a document that declares no entities."""
     parser = expat.ParserCreate()
     parser.EntityDeclHandler = _refuse_entity
     is_document = text.lstrip().startswith(("<?xml", "<!DOCTYPE"))
@@ -41,7 +41,7 @@ def _refuse_entity(name: str, *_: object) -> None:
 
 
 def scan(text: str, *, is_html: bool) -> list[Token]:
-    """The tokens, which together are the whole text. XML must have been checked; HTML may be broken."""
+    """The tokens of the whole text. XML must have been checked; HTML may be broken."""
     return _Scanner(text, is_html).run()
 
 
@@ -49,9 +49,9 @@ class _Scanner:
     def __init__(self, text: str, is_html: bool) -> None:
         self._text, self._is_html = text, is_html
         self._tokens: list[Token] = []
-        self._missing: dict[str, int] = {}  # what is not found from some position on
-        # Broken tags are looked at up to their end, which may be far: together they may cost so much.
-        self._patience = 4 * len(text) + 65536
+        self._missing: dict[str, int] = {}  # what does not occur from some position on
+        # Characters that may be read in search of the ends of broken tags, so that scanning stays linear.
+        self._lookahead_left = 4 * len(text) + 65536
 
     def run(self) -> list[Token]:
         text, done, at = self._text, 0, 0
@@ -106,16 +106,16 @@ class _Scanner:
         return found
 
     def _tag_end(self, at: int) -> int:
-        """Behind the > that ends the tag; quoted ones do not."""
+        """The position after the > that ends the tag; a quoted > does not."""
         begun = at
-        while self._patience > 0 and (stop := _STOP.search(self._text, at)):
+        while self._lookahead_left > 0 and (stop := _STOP.search(self._text, at)):
             if stop[0] == ">":
                 return stop.end()
             at = 0 if stop[0] == "<" else self._find(stop[0], stop.end()) + 1
             if at == 0:
                 at = stop.end()
                 break
-        self._patience -= max(at - begun, 1)
+        self._lookahead_left -= max(at - begun, 1)
         return -1
 
     def _raw_end(self, name: str, at: int) -> int:

@@ -1,4 +1,4 @@
-"""Translating marked text: the whole sentence where its tags can be placed again, around them where not."""
+"""Translates marked text: whole sentences where their tags can be placed again, else the fragments between tags."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nearmt.errors import MarkupError
-from nearmt.markup.layout import Layout, Part, lay_out, parts_of, spelled
-from nearmt.markup.pieces import parse, signature
+from nearmt.markup.layout import Fragment, Layout, fragments_of, lay_out, spelled
 from nearmt.markup.placeholders import count_placeholders
 from nearmt.markup.placing import can_be_placed, place, requests_of
 from nearmt.markup.rules import Kind, Rules, rules_for
-from nearmt.markup.segments import Segment, has_words, split_segments
+from nearmt.markup.runs import parse, signature
+from nearmt.markup.sentences import Sentence, has_words, sentences_of
 
 Translate = Callable[[list[str]], list[str]]
 Way = Literal["whole", "pieces", "source"]
@@ -19,10 +19,10 @@ Way = Literal["whole", "pieces", "source"]
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A translated text, and the least good way that one of its sentences needed.
+    """A translated text, and the worst way in which one of its sentences was translated.
 
-    `whole`: sentences were translated as they are. `pieces`: around their tags or placeholders. `source`: even that
-    did not keep them, so a sentence was left as it was.
+    `whole`: every sentence was translated as a whole. `pieces`: a sentence was translated in fragments, around its tags
+    or placeholders. `source`: a sentence was left untranslated, because even then they were not all kept.
     """
 
     text: str
@@ -32,10 +32,10 @@ class Marked:
 def translate_marked(
     texts: Sequence[str], translate: Translate, kind: Kind | Rules = "text", *, language: str = "en"
 ) -> list[str]:
-    """Translate texts so that every tag and placeholder of theirs is kept, exactly once and well nested.
+    """Translate texts and keep each of their tags and placeholders, exactly once and well nested.
 
-    `translate` gets plain sentences, many at a time, in at most two calls. `language` is that of the texts; it is
-    needed to find sentence ends. Text that is said to be XML and is not raises `MarkupError`.
+    `translate` gets plain sentences, many at a time, in at most two calls. `language` is the language of the texts; it
+    decides how sentences are split. Malformed XML raises `MarkupError`.
     """
     return [marked.text for marked in translate_with_ways(texts, translate, kind, language=language)]
 
@@ -43,7 +43,7 @@ def translate_marked(
 def translate_with_ways(
     texts: Sequence[str], translate: Translate, kind: Kind | Rules = "text", *, language: str = "en"
 ) -> list[Marked]:
-    """As `translate_marked`, with the way that each text needed."""
+    """Like `translate_marked`, but also say in which way each text was translated."""
     rules = kind if isinstance(kind, Rules) else rules_for(kind)
     plans = [_Plan(text, rules, language) for text in texts]
     sentences = [sentence for plan in plans for sentence in plan.sentences]
@@ -51,14 +51,14 @@ def translate_with_ways(
     known.ask(request for sentence in sentences for request in sentence.first_requests())
     for sentence in sentences:
         sentence.try_whole(known.answers)
-    known.ask(part.wanted for sentence in sentences if sentence.text is None for part in sentence.parts)
+    known.ask(fragment.wanted for sentence in sentences if sentence.text is None for fragment in sentence.fragments)
     for sentence in sentences:
         sentence.finish(known.answers)
     return [plan.result() for plan in plans]
 
 
 class _Known:
-    """Translations so far; nothing is asked for twice."""
+    """The translations so far; nothing is translated twice."""
 
     def __init__(self, translate: Translate) -> None:
         self._translate = translate
@@ -70,71 +70,74 @@ class _Known:
             self.answers.update(zip(wanted, self._translate(wanted), strict=True))
 
 
-class _Sentence:
-    """A segment on its way to a translation."""
+class _SentenceTranslation:
+    """A sentence while it is being translated."""
 
-    def __init__(self, segment: Segment, rules: Rules) -> None:
-        self._segment, self._rules = segment, rules
-        self._source = segment.source
+    def __init__(self, sentence: Sentence, rules: Rules) -> None:
+        self._sentence, self._rules = sentence, rules
+        self._source = sentence.source
         self._signature: Counter[str] | None = None
         self.text: str | None = None
         self.way: Way = "whole"
-        self._layout: Layout | None = lay_out(segment)
-        self.parts: list[Part] = []
+        self._layout: Layout | None = lay_out(sentence)
+        self.fragments: list[Fragment] = []
         if not has_words(self._layout.text):
             self.text, self._layout = self._source, None
         elif not can_be_placed(self._layout):
             self._give_up_whole()
 
     def _give_up_whole(self) -> None:
-        self._layout, self.parts, self.way = None, list(parts_of(self._segment)), "pieces"
+        self._layout, self.fragments, self.way = None, list(fragments_of(self._sentence)), "pieces"
 
     def first_requests(self) -> list[str]:
         if self._layout is None:
-            return [part.wanted for part in self.parts]
+            return [fragment.wanted for fragment in self.fragments]
         return [self._layout.text, *requests_of(self._layout)]
 
     def try_whole(self, known: dict[str, str]) -> None:
-        """Take the translation of the whole sentence if all is kept in it."""
+        """Use the translation of the whole sentence if all tags and placeholders can be kept."""
         if self._layout is None:
             return
         output = known[self._layout.text].strip()
-        if output == self._layout.text.strip():  # a name, say: nothing moved
+        if output == self._layout.text.strip():  # such as a name
             self.text = self._source
             return
         if output and count_placeholders(output) == count_placeholders(self._layout.text):
-            # What has no words is its own translation.
+            # Text without words is its own translation.
             spans = {text: known.get(text, text) for text in requests_of(self._layout)}
             placed = (
                 place(self._layout, output, spans, self._rules)
                 if self._layout.marks
                 else spelled(output, self._rules, self._layout.is_raw)
             )
-            if placed is not None and self._is_kept(placed):
+            if placed is not None and self._keeps_all(placed):
                 self.text = placed
                 return
         self._give_up_whole()
 
     def finish(self, known: dict[str, str]) -> None:
-        """Put the pieces together where the whole did not do."""
+        """Join the translated fragments if the whole sentence could not be used."""
         if self.text is not None:
             return
-        parts = [part.filled(known[part.wanted], self._rules) if part.wanted else part.source for part in self.parts]
-        joined = "".join(parts)
-        self.text, self.way = (joined, "pieces") if self._is_kept(joined) else (self._source, "source")
+        filled = [
+            fragment.filled(known[fragment.wanted], self._rules) if fragment.wanted else fragment.source
+            for fragment in self.fragments
+        ]
+        joined = "".join(filled)
+        self.text, self.way = (joined, "pieces") if self._keeps_all(joined) else (self._source, "source")
 
-    def _is_kept(self, output: str) -> bool:
+    def _keeps_all(self, output: str) -> bool:
         if self._signature is None:
             self._signature = _signature(self._source, self._rules)
         return _signature(output, self._rules) == self._signature
 
     @property
     def whole_text(self) -> str:
-        return f"{self._segment.before}{self.text}{self._segment.after}"
+        return f"{self._sentence.before}{self.text}{self._sentence.after}"
 
 
 def _signature(text: str, rules: Rules) -> Counter[str] | None:
-    """None for XML that is none: it is like nothing that came in."""
+    """The signature; None for malformed XML, which is equal to no signature."""
     try:
         return signature(text, rules)
     except MarkupError:
@@ -142,13 +145,13 @@ def _signature(text: str, rules: Rules) -> Counter[str] | None:
 
 
 class _Plan:
-    """A text: sentences to translate and what stands between them."""
+    """A text: its sentences and the unchanged text between them."""
 
     def __init__(self, text: str, rules: Rules, language: str) -> None:
         self._text, self._rules = text, rules
-        found = split_segments(parse(text, rules), rules, language)
-        self._items = [_Sentence(item, rules) if isinstance(item, Segment) else item for item in found]
-        self.sentences = [item for item in self._items if isinstance(item, _Sentence)]
+        found = sentences_of(parse(text, rules), rules, language)
+        self._items = [_SentenceTranslation(item, rules) if isinstance(item, Sentence) else item for item in found]
+        self.sentences = [item for item in self._items if isinstance(item, _SentenceTranslation)]
 
     def result(self) -> Marked:
         text = "".join(item if isinstance(item, str) else item.whole_text for item in self._items)

@@ -1,6 +1,6 @@
 """Attention that lets many query rows share one row of keys.
 
-The hypotheses of one sentence read the same source. Their cross-attention keys are held once a sentence, and
+The hypotheses of one sentence attend to the same source. Their cross-attention keys are stored once per sentence, and
 this function folds the hypotheses into the query's time axis instead of repeating the keys.
 """
 
@@ -22,7 +22,7 @@ def attend_in_groups(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Scaled dot-product attention; with fewer key rows than query rows, consecutive query rows share a key row.
 
-    query (rows, heads, 1, d), key and value (sentences, heads, source, d), mask one row a sentence.
+    query (rows, heads, 1, d), key and value (sentences, heads, source, d), mask with one row per sentence.
     """
     attend = AttentionInterface()["sdpa"]
     rows, heads, time, width = query.shape
@@ -40,6 +40,6 @@ def attend_in_groups(
 
 
 def register_grouped_attention() -> None:
-    """Make the function known to transformers; doing so twice is harmless."""
+    """Register the function with transformers; repeated calls are harmless."""
     AttentionInterface.register(GROUPED_ATTENTION, attend_in_groups)
     AttentionMaskInterface.register(GROUPED_ATTENTION, AttentionMaskInterface()["sdpa"])

@@ -1,6 +1,6 @@
-"""Texts to token ids and back, one class for each way in which tokenizers treat the two sides.
+"""Converts texts to token ids and back: one class for each way in which tokenizers treat source and target.
 
-Tokenizers of transformers switch between a source and a target mode on a shared object, so every call holds a lock.
+A transformers tokenizer switches between source and target mode in place, so every call holds a lock.
 """
 
 import threading
@@ -11,23 +11,23 @@ from transformers import PreTrainedTokenizerBase
 
 
 class TextCodec(Protocol):
-    """What the model needs of a tokenizer."""
+    """What a model needs from a tokenizer."""
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids with the special tokens that the encoder wants."""
+        """Ids with the special tokens that the encoder expects."""
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """Content ids and EOS, without decoder start and forced prefix."""
 
     def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
-        """Plain texts, special tokens left out."""
+        """Plain texts without special tokens."""
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
-        """One printable piece per id, word-start or word-end marker kept."""
+        """One printable subword piece per id, with the mark of a word's start or end."""
 
 
 class PlainCodec:
-    """A tokenizer whose target side is its source side, special tokens included: T5, BART, Marian."""
+    """A tokenizer that treats source and target the same, special tokens included: T5, BART, Marian."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class PlainCodec:
         self._lock = threading.Lock()
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids with the special tokens that the encoder wants."""
+        """Ids with the special tokens that the encoder expects."""
         return self._call(text=[self._source_prefix + text for text in texts])
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
@@ -61,11 +61,11 @@ class PlainCodec:
         if not any(texts.values()):
             return []
         with self._lock:
-            # verbose: no warning about long texts, whose length the caller checks
+            # verbose=False: no warning about long texts, because the caller checks their length
             return list(self._tokenizer(**texts, padding=False, truncation=False, verbose=False)["input_ids"])
 
     def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
-        """Plain texts, special tokens left out."""
+        """Plain texts without special tokens."""
         with self._lock:
             return [self._decode_one(list(ids)) for ids in token_ids]
 
@@ -73,13 +73,13 @@ class PlainCodec:
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=True)).strip()
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
-        """One printable piece per id, word-start or word-end marker kept."""
+        """One printable subword piece per id, with the mark of a word's start or end."""
         with self._lock:
             return [str(piece) for piece in self._tokenizer.convert_ids_to_tokens(list(token_ids))]
 
 
 class MarianCodec(PlainCodec):
-    """Marian: a SentencePiece model for each side, the target's for the output."""
+    """Marian: one SentencePiece model for each side; the output is decoded with that of the target."""
 
     def _decode_one(self, token_ids: list[int]) -> str:
         text = self._tokenizer.decode(token_ids, skip_special_tokens=True, use_source_tokenizer=False)
@@ -87,7 +87,7 @@ class MarianCodec(PlainCodec):
 
 
 class LanguageCodeCodec(PlainCodec):
-    """M2M100, NLLB, mBART: the tokenizer puts language codes around the text; targets are content and EOS alone."""
+    """M2M100, NLLB, mBART: the tokenizer adds language codes to the text; targets are only content and EOS."""
 
     def __init__(
         self,
@@ -114,10 +114,10 @@ class LanguageCodeCodec(PlainCodec):
 
 
 class FairseqCodec(PlainCodec):
-    """FSMT: two vocabularies and Moses rules for each language.
+    """FSMT: a vocabulary and Moses rules for each language.
 
-    The stock tokenizer encodes every text with the source's vocabulary and rules. Here a target goes through the
-    target's; its ids are those of the decoder.
+    The tokenizer of transformers encodes every text with the source vocabulary. This class encodes targets with the
+    target vocabulary, whose ids the decoder uses.
     """
 
     def __init__(self, tokenizer: Any, *, eos_token_id: int, source_prefix: str = "") -> None:
@@ -129,7 +129,7 @@ class FairseqCodec(PlainCodec):
         self._special = {self._target_ids[name] for name in names if name in self._target_ids}
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of the target's vocabulary, and EOS."""
+        """Ids of the target vocabulary, and EOS."""
         with self._lock:
             return [[*self._encode_target(text), self._eos] for text in texts]
 
@@ -146,7 +146,7 @@ class FairseqCodec(PlainCodec):
         return str(self._tokenizer.convert_tokens_to_string(pieces)).strip() if pieces else ""
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
-        """One piece of the target's vocabulary per id; "</w>" marks the end of a word."""
+        """One piece of the target vocabulary per id; "</w>" marks the end of a word."""
         return [self._piece(token) for token in token_ids]
 
     def _piece(self, token: int) -> str:

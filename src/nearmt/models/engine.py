@@ -1,4 +1,4 @@
-"""A batch of sentences being decoded step by step: what every engine offers, and the order of its rows."""
+"""The interface of engines, which run a model, and the row order that all engines share while they decode a batch."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,48 +8,48 @@ import torch
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What one decoding step gives for every row."""
+    """The result of one decoding step, for every row."""
 
     states: torch.Tensor  # (rows, width) float32: the input of the output projection
-    logits: torch.Tensor  # (rows, vocabulary) float32: every bias included, unmasked
+    logits: torch.Tensor  # (rows, vocabulary) float32: with every bias, unmasked
 
 
 class DecodingSession(Protocol):
-    """A batch under way, owned by one caller. The encoder has run once."""
+    """A batch that is being decoded, owned by one caller. The encoder has already run."""
 
     @property
     def num_source_rows(self) -> int:
-        """Rows of the cross-attention cache: one a live sentence, or one a row where sources cannot be shared."""
+        """Rows of the cross-attention cache: one per live sentence, or one per row if sources cannot be shared."""
 
     def step(self, token_ids: torch.Tensor, parents: torch.Tensor) -> StepOutput:
         """Continue row `parents[i]` of the last step with `token_ids[i]`.
 
-        First call: one row a sentence, the start token, parents 0, 1, 2 …. Later: the live sentences in their
-        old order, each with the same number of rows side by side.
+        The first call has one row per sentence, with the start token and the parents 0, 1, 2, …. Later calls have the
+        live sentences in the same order, each with the same number of adjacent rows.
         """
 
 
 class Engine(Protocol):
-    """What a `Seq2Seq` runs on. Nothing of a request is kept on it; one object serves many threads."""
+    """Runs the network of a `Seq2Seq`. It keeps nothing of a request, so one object serves many threads."""
 
     name: str
 
     @property
     def device(self) -> torch.device:
-        """Where states and logits are."""
+        """The device of states and logits."""
 
     def project(self, states: torch.Tensor) -> torch.Tensor:
-        """States (n, width) to logits (n, vocabulary), float32, every bias included."""
+        """Logits (n, vocabulary) of states (n, width): float32, with every bias."""
 
     def start(self, source_ids: torch.Tensor, source_mask: torch.Tensor) -> DecodingSession:
-        """Run the encoder over right-padded ids (sentences, time) and get ready for the first step."""
+        """Run the encoder over right-padded ids (sentences, time) and prepare the first step."""
 
     def force(self, source_ids: torch.Tensor, source_mask: torch.Tensor, decoder_ids: torch.Tensor) -> torch.Tensor:
         """The states (rows, time, width) at every position of the right-padded decoder inputs (rows, time)."""
 
 
 class RowOrder:
-    """Which sentence each row of a session belongs to, from step to step."""
+    """Tracks which sentence each row of a session belongs to."""
 
     def __init__(self, num_sentences: int, device: torch.device) -> None:
         self.rows = torch.arange(num_sentences, device=device)  # (rows,) the sentence of each
@@ -57,7 +57,7 @@ class RowOrder:
         self._is_first = True
 
     def follow(self, parents: torch.Tensor) -> bool:
-        """Take the order of the next step's rows; true if every row continues the row in its own place."""
+        """Take the parents of the next step's rows; True if every row continues the row at its own position."""
         rows = self.rows[parents]
         sentences, sizes = torch.unique_consecutive(rows, return_counts=True)
         if bool((sizes != sizes[0]).any()) or bool((sentences.diff() <= 0).any()):

@@ -1,7 +1,7 @@
-"""What differs between model families before the first decoding step: languages, prefixes, start token, tokenizer.
+"""The differences between model families: languages, prefixes, start token and tokenizer.
 
-A family is recognised by its tokenizer's class or by the language codes the tokenizer has; everything else is
-treated as a model without stated languages (T5, BART, and whatever passes the probe at load).
+A family is recognised by the class of its tokenizer or by the language codes the tokenizer has. Any other model is
+treated as one without stated languages (T5, BART, and whatever passes the probe when it is loaded).
 """
 
 import re
@@ -22,7 +22,7 @@ _OPUS_NAME = re.compile(r"opus-mt-(?:tc-)?(?:(?:tiny|base|big|bible-big)-)?([A-Z
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller asked for and what the model brought along."""
+    """What the caller requested, and the model's own files."""
 
     model: str
     tokenizer: PreTrainedTokenizerBase
@@ -35,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Conventions:
-    """How texts enter and leave one model for one pair of languages."""
+    """How one model reads and writes texts for one pair of languages."""
 
     codec: TextCodec
     source_lang: str | None
@@ -66,13 +66,13 @@ def _first(*values: Any) -> Any:
 
 
 def _conventions(request: Request, codec: TextCodec | None = None, **changes: Any) -> Conventions:
-    """What the configs say, with a family's own values over it."""
+    """The values of the configs, overridden by those of the family."""
     config, generation, tokenizer = request.config, request.generation, request.tokenizer
     start = _first(generation.decoder_start_token_id, getattr(config, "decoder_start_token_id", None))
     start = _first(start, generation.bos_token_id, getattr(config, "bos_token_id", None))
     eos = _eos_token_ids(request)
     if start is None:
-        raise ModelError(f"{request.model} does not say with which token its decoder starts")
+        raise ModelError(f"the config of {request.model} does not define the start token of its decoder")
     pad = _first(generation.pad_token_id, getattr(config, "pad_token_id", None), tokenizer.pad_token_id, eos[0])
     forced = generation.forced_bos_token_id
     values: dict[str, Any] = {
@@ -103,17 +103,19 @@ def _eos_token_ids(request: Request) -> tuple[int, ...]:
         request.tokenizer.sep_token_id,
     )
     if stated is None:
-        raise ModelError(f"{request.model} does not say which token ends a sentence")
+        raise ModelError(f"the config of {request.model} does not define the token that ends a sentence")
     return (int(stated),) if isinstance(stated, int) else tuple(int(token) for token in stated)
 
 
 def _agree(request: Request, stated: Sequence[str | None]) -> tuple[str | None, str | None]:
-    """The languages of a model made for one pair; arguments may repeat them but not contradict them."""
+    """The languages of a model for one pair; the caller may repeat them but not contradict them."""
     found: list[str | None] = []
-    for asked, own, side in zip((request.source_lang, request.target_lang), stated, ("source", "target"), strict=True):
-        if asked is not None and own is not None and not same_language(asked, own):
-            raise ModelError(f"{request.model} has {plain_code(own)!r} as its {side} language, not {asked!r}")
-        chosen = own if own is not None else asked
+    for requested, own, side in zip(
+        (request.source_lang, request.target_lang), stated, ("source", "target"), strict=True
+    ):
+        if requested is not None and own is not None and not same_language(requested, own):
+            raise ModelError(f"{request.model} has {plain_code(own)!r} as its {side} language, not {requested!r}")
+        chosen = own if own is not None else requested
         found.append(None if chosen is None else plain_code(chosen))
     return found[0], found[1]
 
@@ -145,7 +147,7 @@ def _marian(request: Request) -> Conventions:
     if codes and (target is None or not is_known_language(target)):
         # One model for many target languages: the source text starts with ">>code<<".
         if request.target_lang is None:
-            raise ModelError(f"{request.model} translates into several languages: give --target")
+            raise ModelError(f"{request.model} translates into several languages: set `target_lang`")
         code = resolve_code(request.target_lang, codes, model=request.model)
         prefix = f">>{code}<< {prefix}"
         target = plain_code(code, codes)
@@ -161,7 +163,7 @@ def _marian(request: Request) -> Conventions:
 
 
 def _language_codes(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Language code → token id, for tokenizers that put codes around texts."""
+    """Language code → token id, for tokenizers that add codes to texts."""
     if not hasattr(tokenizer, "src_lang") or not hasattr(tokenizer, "tgt_lang"):
         return {}
     stated: Mapping[str, int] | None = getattr(tokenizer, "lang_code_to_id", None)
@@ -180,7 +182,7 @@ def _multilingual(request: Request, codes: Mapping[str, int]) -> Conventions:
     source = _first(request.source_lang, stated.get("src_lang"))
     target = _first(request.target_lang, stated.get("tgt_lang"))
     if source is None or target is None:
-        raise ModelError(f"{request.model} translates between many languages: give --source and --target")
+        raise ModelError(f"{request.model} translates between many languages: set `source_lang` and `target_lang`")
     source_code = resolve_code(source, list(codes), model=request.model)
     target_code = resolve_code(target, list(codes), model=request.model)
     codec = LanguageCodeCodec(
@@ -195,7 +197,7 @@ def _multilingual(request: Request, codes: Mapping[str, int]) -> Conventions:
         "target_lang": plain_code(target_code, list(codes)),
     }
     if type(tokenizer).__name__.removesuffix("Fast") == "MBartTokenizer":
-        # The first mBART starts its decoder with the target's code instead of forcing it as the first token.
+        # The first mBART starts its decoder with the target code instead of forcing it as the first token.
         return _conventions(request, codec, start_token_id=codes[target_code], forced_prefix=(), **languages)
     return _conventions(request, codec, forced_prefix=(codes[target_code],), **languages)
 
@@ -208,7 +210,7 @@ def _plain(request: Request) -> Conventions:
 
 
 def _task_prefix(request: Request) -> str | None:
-    """T5's "translate English to German: ", from the task parameters that its config carries."""
+    """The prefix of T5, such as "translate English to German: ", from the task parameters of its config."""
     tasks = getattr(request.config, "task_specific_params", None) or {}
     for name, parameters in tasks.items():
         match = re.fullmatch(r"translation_([A-Za-z-]+)_to_([A-Za-z-]+)", name)

@@ -1,4 +1,4 @@
-"""Which model made a state: names, and fingerprints of the files that were loaded."""
+"""Identifies the model that made a state: its name, and fingerprints of its files."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-# Keys of tokenizer_config.json that say where the files lay or which version wrote them, not what they do.
+# Keys of tokenizer_config.json for the path or the version of the files, which do not affect tokenisation.
 _VOLATILE_KEYS = frozenset({"name_or_path", "transformers_version", "special_tokens_map_file", "tokenizer_file"})
 _CHUNK_BYTES = 1 << 22
 
@@ -31,7 +31,7 @@ class ModelIdentity:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ModelIdentity":
-        """The identity that `as_dict` wrote."""
+        """The identity from what `as_dict` returned."""
         return cls(
             name=str(values["name"]),
             revision=None if values["revision"] is None else str(values["revision"]),
@@ -49,7 +49,7 @@ def fingerprint_weights(files: Iterable[Path]) -> str:
 
 
 def fingerprint_tokenizer(files: Iterable[Path]) -> str:
-    """One sha256 over the tokenizer's files; JSON is compared by meaning, not by its spaces and order."""
+    """One sha256 over the tokenizer's files; spaces and the order of keys in JSON files do not matter."""
     return _combine((path.name, hashlib.sha256(_canonical_bytes(path)).hexdigest()) for path in files)
 
 

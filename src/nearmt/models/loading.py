@@ -1,4 +1,4 @@
-"""A hub id or a folder to config, tokenizer and weights; every foreign exception becomes one sentence."""
+"""Loads config, tokenizer and weights from a hub id or a folder; errors of other libraries become one sentence."""
 
 import json
 import logging
@@ -35,14 +35,14 @@ _WEIGHT_FILES = (
     "pytorch_model.bin.index.json",
 )
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-_quiet_lock = threading.RLock()  # loggers and warnings belong to the process: one model is loaded at a time
+_quiet_lock = threading.RLock()  # logging and warnings are global, so one model is loaded at a time
 _EXTRAS = ("sentencepiece", "sacremoses", "protobuf", "tiktoken")
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class LoadedFiles:
-    """What was loaded, and from which files."""
+    """The loaded objects and their files."""
 
     config: PreTrainedConfig
     tokenizer: PreTrainedTokenizerBase
@@ -50,7 +50,7 @@ class LoadedFiles:
     revision: str | None
     weight_files: tuple[Path, ...]
     tokenizer_files: tuple[Path, ...]
-    is_fallback: bool = False  # float32, because this processor cannot compute in the type that was asked for
+    is_fallback: bool = False  # float32, because this processor does not support the requested type
 
 
 @contextmanager
@@ -76,16 +76,16 @@ def quiet() -> Iterator[None]:
 def load_files(name: str, *, revision: str | None, device: str, dtype: str, offline: bool) -> LoadedFiles:
     """Config, tokenizer and frozen weights of a hub id or a folder."""
     if dtype not in _DTYPES:
-        raise SettingError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}")
+        raise SettingError(f"`dtype` must be one of {', '.join(_DTYPES)}, not {dtype!r}")
     place = _check_device(device)
     if _looks_like_folder(name) and not Path(name).is_dir():
-        raise ModelError(f"there is no model folder {name}")
+        raise ModelError(f"the model folder {name} does not exist")
     hub: dict[str, Any] = {"revision": revision or "main", "local_files_only": offline}
     with quiet():
         folder = Path(_required_file(name, "config.json", hub)).parent
         commit = folder.name if re.fullmatch(r"[0-9a-f]{40}", folder.name) else None
         if commit is not None:
-            hub["revision"] = commit  # all further files from one commit, and no questions about cached ones
+            hub["revision"] = commit  # all other files from the same commit, without asking the hub about cached ones
         config = _load_config(name, hub)
         tokenizer = _load_tokenizer(name, hub)
         weight_files = _find_weights(name, hub)
@@ -93,14 +93,14 @@ def load_files(name: str, *, revision: str | None, device: str, dtype: str, offl
         unusable = _unusable_type(model) if place.type == "cpu" else None
         if unusable is not None:
             del model
-            model = _load_weights(name, hub, weight_files, torch.float32)  # as they are stored, not rounded
+            model = _load_weights(name, hub, weight_files, torch.float32)  # the stored weights, not the rounded ones
     if unusable is not None:
         wanted = str(unusable[0]).removeprefix("torch.")
-        log.warning("%s runs in float32, as this processor cannot compute in %s: %s", name, wanted, unusable[1])
+        log.warning("%s runs in float32, because this processor cannot compute in %s: %s", name, wanted, unusable[1])
     try:
         model = model.to(place).eval().requires_grad_(False)
     except (RuntimeError, AssertionError) as error:
-        raise SettingError(f"device {device!r} cannot hold the model: {_sentence(error)}") from error
+        raise SettingError(f"the model cannot be moved to `device` {device!r}: {_sentence(error)}") from error
     names = {*_TOKENIZER_FILES, *tokenizer.vocab_files_names.values()}
     return LoadedFiles(
         config=config,
@@ -121,14 +121,14 @@ def _check_device(device: str) -> torch.device:
     try:
         place = torch.device(device)
     except RuntimeError as error:
-        raise SettingError(f"there is no device {device!r}") from error
+        raise SettingError(f"unknown `device` {device!r}") from error
     if place.type == "cuda" and not torch.cuda.is_available():
-        raise SettingError(f"device {device!r} is not available here")
+        raise SettingError(f"`device` {device!r} is not available on this machine")
     return place
 
 
 def _sentence(error: BaseException) -> str:
-    """The first sentence of a foreign message, without its final point."""
+    """The first sentence of another library's message, without its full stop."""
     text = " ".join(str(error).split()) or type(error).__name__
     return re.split(r"(?<=[a-z])\. ", text, maxsplit=1)[0].rstrip(".")[:300]
 
@@ -161,12 +161,12 @@ def _load_tokenizer(name: str, hub: dict[str, Any]) -> PreTrainedTokenizerBase:
         if package is None:
             raise ModelError(f"cannot load the tokenizer of {name}: {_sentence(error)}") from error
         raise MissingExtraError(f"the tokenizer of {name}", package) from error
-    except Exception as error:  # damaged files raise whatever their parsers raise
+    except Exception as error:  # damaged files raise many kinds of error
         raise ModelError(f"cannot load the tokenizer of {name}: {_sentence(error)}") from error
 
 
 def _find_weights(name: str, hub: dict[str, Any]) -> tuple[Path, ...]:
-    """The weight files that `from_pretrained` will read: safetensors first, one file before shards."""
+    """The weight files that `from_pretrained` will read: safetensors before PyTorch, one file before shards."""
     for file in _WEIGHT_FILES:
         try:
             found = cached_file(name, file, _raise_exceptions_for_missing_entries=False, **hub)
@@ -183,11 +183,11 @@ def _find_weights(name: str, hub: dict[str, Any]) -> tuple[Path, ...]:
 
 def _load_weights(name: str, hub: dict[str, Any], files: tuple[Path, ...], dtype: Any) -> PreTrainedModel:
     try:
-        # Said explicitly, because otherwise transformers may ask the hub for a converted copy.
+        # Set explicitly, because otherwise transformers may ask the hub for a converted copy.
         model, info = AutoModelForSeq2SeqLM.from_pretrained(
             name, dtype=dtype, use_safetensors=files[0].suffix == ".safetensors", output_loading_info=True, **hub
         )
-    except Exception as error:  # damaged files raise whatever their parsers raise
+    except Exception as error:  # damaged files raise many kinds of error
         raise ModelError(f"cannot load the weights of {name}: {_sentence(error)}") from error
     parameters = {key for key, _ in model.named_parameters()}
     missing = sorted(parameters.intersection(info["missing_keys"]))
@@ -197,7 +197,7 @@ def _load_weights(name: str, hub: dict[str, Any], files: tuple[Path, ...], dtype
 
 
 def _unusable_type(model: PreTrainedModel) -> tuple[torch.dtype, str] | None:
-    """A 16-bit type of the weights that this processor cannot multiply, and why; products are tried in a child."""
+    """A 16-bit type of the weights that this processor cannot multiply, and the reason; None if there is none."""
     used = {parameter.dtype for parameter in model.parameters()}
     tried = ((dtype, why_not(dtype)) for dtype in SIXTEEN_BITS if dtype in used)
     return next(((dtype, reason) for dtype, reason in tried if reason is not None), None)

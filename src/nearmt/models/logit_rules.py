@@ -1,10 +1,10 @@
 """The hard rules of a model's generation config, applied to log-probabilities as `generate` applies them.
 
-The log-probabilities may be a mixture with neighbours, so a rule masks and never renormalises. Supported:
-forced first and last token, bad words, suppressed tokens, minimum length, n-gram and repetition rules,
+The log-probabilities may be a mixture with neighbours, so a rule masks and never renormalises. Supported are
+forced first and last tokens, bad words, suppressed tokens, minimum length, n-gram and repetition rules, and
 sequence bias. Sampling options (do_sample, temperature, top_k, top_p …), beam defaults (num_beams,
-length_penalty, early_stopping, max_length) and remove_invalid_values are none of its business and ignored;
-whatever else would change the output is refused when the model is loaded.
+length_penalty, early_stopping, max_length) and remove_invalid_values are ignored. A model with any other option
+that would change the output is refused when it is loaded.
 """
 
 import math
@@ -25,7 +25,7 @@ from transformers import (
 
 from nearmt.errors import ModelError
 
-# Option → the values that leave decoding alone.
+# Option → the values that do not affect decoding.
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "num_beam_groups": (None, 0, 1),
     "constraints": (None, []),
@@ -47,7 +47,7 @@ def _token_ids(value: int | Sequence[int] | None) -> list[int]:
 
 
 class DecodingRules:
-    """The rules of one model; without state, so one object serves every caller."""
+    """The rules of one model. It has no state, so one object serves every caller."""
 
     def __init__(self, config: GenerationConfig, *, eos_token_ids: Sequence[int], forced_prefix: Sequence[int]) -> None:
         for option, harmless in _UNSUPPORTED.items():
@@ -64,7 +64,7 @@ class DecodingRules:
     def _split_bad_words(
         bad_words: Sequence[Sequence[int]], eos_token_ids: Sequence[int]
     ) -> tuple[list[int], list[list[int]]]:
-        """Single tokens, which an indexed write masks, and longer phrases; EOS is never a bad word."""
+        """Single tokens, which are masked by index, and longer phrases; EOS is never a bad word."""
         single = [word[0] for word in bad_words if len(word) == 1 and word[0] not in eos_token_ids]
         return single, [list(word) for word in bad_words if len(word) > 1]
 
@@ -72,7 +72,7 @@ class DecodingRules:
     def _build_processors(
         config: GenerationConfig, phrases: list[list[int]], eos_token_ids: list[int]
     ) -> list[LogitsProcessor]:
-        """What needs the prefix of each row, in the order of `generate`."""
+        """The rules that need the prefix of each row, in the order of `generate`."""
         found: list[LogitsProcessor] = []
         if config.sequence_bias:
             found.append(SequenceBiasLogitsProcessor(config.sequence_bias))
@@ -89,18 +89,18 @@ class DecodingRules:
         return found
 
     def forced_token(self, step: int) -> int | None:
-        """The token every row must take at this step (counted from 0); None where the step is free."""
+        """The token that every row must take at this step (counted from 0); None if there is none."""
         return self._forced_prefix[step] if step < len(self._forced_prefix) else None
 
     def looks_at_values(self, is_last: torch.Tensor) -> bool:
-        """Whether a rule does more than mask at this step: then a row must not be shifted after it."""
+        """True if a rule does more than mask at this step; then rows must be normalised before it."""
         return bool(self._processors) or (bool(self._forced_end) and bool(is_last.any()))
 
     def apply(self, prefixes: torch.Tensor, log_probs: torch.Tensor, is_last: torch.Tensor) -> torch.Tensor:
-        """The log-probabilities under the rules; the given tensor may be changed and must not be used again.
+        """Apply the rules; the given tensor may be changed and must not be used again.
 
-        prefixes (rows, t) with the decoder start; log_probs (rows, vocabulary); is_last (rows,) is true where
-        the row's sentence has room for one more token only.
+        prefixes (rows, t) with the decoder start; log_probs (rows, vocabulary); is_last (rows,) is True where the
+        sentence of the row can have only one more token.
         """
         step = prefixes.shape[1] - 1
         for processor in self._processors:

@@ -1,6 +1,6 @@
-"""A Hugging Face encoder–decoder as the rest of nearmt sees it: token ids in, states and logits out.
+"""`Seq2Seq`: a translation model with its tokenizer, from token ids to decoder states and logits.
 
-The model is frozen, its dropout is off, and nothing of a request is kept on it; one object serves many threads.
+The model is frozen, its dropout is off, and it keeps nothing of a request, so one object serves many threads.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ NO_LIMIT = 1_000_000  # tokens, for models without absolute positions
 
 @dataclass(frozen=True)
 class ForcedTokens:
-    """The kept positions of a force-decoded batch, flat: by row, then by position."""
+    """The kept positions of a force-decoded batch, flattened by row, then by position."""
 
     states: torch.Tensor  # (n, width) float32: the input of the output projection
     token_ids: torch.Tensor  # (n,) int64: the reference token that came next
-    rows: torch.Tensor  # (n,) which pair of the batch
-    positions: torch.Tensor  # (n,) position in the target; 0 is the first that is not forced
+    rows: torch.Tensor  # (n,) the pair in the batch
+    positions: torch.Tensor  # (n,) position in the target; 0 is the first after the forced prefix
 
 
 class Seq2Seq:
@@ -48,7 +48,7 @@ class Seq2Seq:
         self.forced_prefix = conventions.forced_prefix
         self.unknown_token_id = conventions.unknown_token_id
         self.width = identity.width
-        self.dtype = str(model.dtype).removeprefix("torch.")  # of the weights that were loaded
+        self.dtype = str(model.dtype).removeprefix("torch.")  # of the loaded weights
         self.vocabulary_size = engine.projection.weight.shape[0]
         self.max_source_tokens, self.max_target_tokens = _position_limits(model)
         self.rules = DecodingRules(
@@ -72,12 +72,13 @@ class Seq2Seq:
         offline: bool = False,
         engine: str = "auto",
     ) -> "Seq2Seq":
-        """Load a hub id or a folder; `offline` uses what is already on this machine.
+        """Load a hub id or a folder; `offline` uses only files that are already on this machine.
 
-        Languages are codes such as "de", "de-DE" or the model's own; a model made for one pair needs none.
-        `engine`: "torch" runs any model, "int8" some families on a CPU and much faster; "auto" is int8 where it pays.
-        `dtype`: "float32", "float16", "bfloat16" or "auto", as the weights are stored. A processor that cannot compute
-        in the 16-bit types is found out by a trial in a child process; the model then runs in float32, with a warning.
+        Languages are codes such as "de", "de-DE" or the model's own; a model for one pair needs none.
+        `engine`: "torch" runs any model; "int8" runs some families on a CPU, much faster; "auto" is int8 if it is known
+        to be faster. `dtype`: "float32", "float16", "bfloat16", or "auto" for the type of the stored weights. A child
+        process tests whether the processor can compute in a 16-bit type; if not, the model runs in float32 and a
+        warning is logged.
         """
         name = str(model)
         files = load_files(name, revision=revision, device=device, dtype=dtype, offline=offline)
@@ -109,8 +110,8 @@ class Seq2Seq:
                 probe = loaded._probe()
                 if not plain.projects_as_the_model(*probe):
                     raise ModelError(
-                        f"{name} ({identity.architecture}) does something after its output projection that nearmt"
-                        " does not know"
+                        f"{name} ({identity.architecture}) changes its logits after the output projection, which nearmt"
+                        " does not support"
                     )
                 plain.try_sharing_sources(*probe)
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, AssertionError) as error:
@@ -124,16 +125,16 @@ class Seq2Seq:
 
     @property
     def engine(self) -> str:
-        """What the model runs on: "torch", or "int8" for the fast engine, whose states differ a little."""
+        """The engine that runs the model: "torch", or "int8", whose states differ a little."""
         return self._engine.name
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes."""
+        """The device of the model."""
         return self._engine.device
 
     def tokenize_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids with the special tokens that the encoder wants; never truncated."""
+        """Token ids with the special tokens that the encoder expects; never truncated."""
         return self._codec.encode_sources(texts)
 
     def tokenize_targets(self, texts: Sequence[str]) -> list[list[int]]:
@@ -141,28 +142,28 @@ class Seq2Seq:
         return self._codec.encode_targets(texts)
 
     def kept_positions(self, target: Sequence[int]) -> list[int]:
-        """The positions of a target's ids that become entries of a store: all but unknown and padding tokens."""
+        """The positions of a target that become entries of a store: all except unknown and padding tokens."""
         dropped = {self.unknown_token_id, self._pad_token_id} - set(self.eos_token_ids)
         return [position for position, token in enumerate(target) if token not in dropped]
 
     def detokenize(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
-        """Plain texts, special tokens left out."""
+        """Plain texts without special tokens."""
         return self._codec.decode(token_ids)
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
-        """One printable piece per target id, with the tokenizer's mark of a word's start or end."""
+        """One printable subword piece per target id, with the tokenizer's mark of a word's start or end."""
         return self._codec.pieces(token_ids)
 
     def project(self, states: torch.Tensor) -> torch.Tensor:
-        """States (n, width) to the model's full logits (n, vocabulary), float32, every bias included."""
+        """The model's logits (n, vocabulary) of states (n, width): float32, with every bias."""
         return self._engine.project(states)
 
     def force_decode(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, keep_unknown: bool = False
     ) -> ForcedTokens:
-        """The states before every kept target token, with the tokens that came next.
+        """The states before every kept target token, and these tokens.
 
-        Sources and targets as `tokenize_sources` and `tokenize_targets` give them; `keep_unknown` keeps unknown tokens.
+        Sources and targets are the ids of `tokenize_sources` and `tokenize_targets`.
         """
         if len(sources) != len(targets):
             raise ValueError(f"{len(sources)} sources but {len(targets)} targets")
@@ -178,14 +179,14 @@ class Seq2Seq:
         states = self._engine.force(source_ids, source_mask, decoder_ids)
         picked = states[rows.to(self.device), positions.to(self.device) + skip]
         return ForcedTokens(
-            states=picked.float(),  # an ordinary tensor: picked outside inference mode
+            states=picked.float(),  # a normal tensor, because it was indexed outside inference mode
             token_ids=torch.tensor(golden, dtype=torch.int64, device=self.device),
             rows=rows.to(self.device),
             positions=positions.to(self.device),
         )
 
     def start_decoding(self, sources: Sequence[Sequence[int]]) -> DecodingSession:
-        """Run the encoder once for these sources and get ready for the first step."""
+        """Run the encoder for these sources and prepare the first step."""
         source_ids, source_mask = self._pad_sources(sources)
         return self._engine.start(source_ids, source_mask)
 
@@ -198,7 +199,7 @@ class Seq2Seq:
             raise ValueError("an empty batch cannot be decoded")
         longest = max(map(len, sequences))
         if longest > limit:
-            raise ModelError(f"a {side} of {longest} tokens is longer than the model's {limit} positions")
+            raise ModelError(f"a {side} of {longest} tokens is too long for the model, which has {limit} positions")
 
     def _pad(self, sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Right-padded ids and their mask, both (rows, time)."""
@@ -215,7 +216,7 @@ class Seq2Seq:
 
 
 def _position_limits(model: PreTrainedModel) -> tuple[int, int]:
-    """Positions of encoder and decoder; a large number where positions are variant."""
+    """The number of positions of encoder and decoder; a large number if positions are relative."""
     config = model.config
     limits = []
     for side in ("encoder", "decoder"):

@@ -1,7 +1,7 @@
-"""Whether this machine's processor can multiply in a 16-bit type, tried where a crash does no harm.
+"""Tests in a child process whether this processor can multiply in a 16-bit type.
 
-Some virtual machines advertise matrix instructions (AMX) that the hypervisor forbids. There a 16-bit product ends the
-process with SIGILL, which no handler can turn into an exception. So one is tried in a child process first.
+Some virtual machines advertise matrix instructions (AMX) that the hypervisor forbids. There, a 16-bit product ends the
+process with SIGILL, which no handler can turn into an exception.
 """
 
 import signal
@@ -12,10 +12,10 @@ import threading
 import torch
 
 SIXTEEN_BITS = (torch.bfloat16, torch.float16)
-_SECONDS = 60.0  # most of what it takes is the import of torch
-_FINE = "the products are right"
-# What a model does: projections of one row and of many, with and without a bias, and attention.
-_TRIAL = """
+_TIMEOUT_SECONDS = 60.0  # importing torch takes most of the time
+_SUCCESS = "the products are correct"
+# The operations of a model: projections of one row and of many, with and without a bias, and attention.
+_SCRIPT = """
 import sys
 try:
     import resource
@@ -50,30 +50,34 @@ _lock = threading.Lock()
 
 
 def why_not(dtype: torch.dtype) -> str | None:
-    """Why this processor cannot compute in a 16-bit type; None if it can. Tried once a process."""
+    """The reason why this processor cannot compute in a 16-bit type; None if it can. Tested once per process."""
     with _lock:
         if dtype not in _known:
-            _known[dtype] = _try(dtype)
+            _known[dtype] = _test(dtype)
         return _known[dtype]
 
 
-def _try(dtype: torch.dtype) -> str | None:
+def _test(dtype: torch.dtype) -> str | None:
     if not sys.executable or getattr(sys, "frozen", False):
-        return "there is no Python interpreter to try it with"
-    # -P: a file of the working directory cannot stand in for torch.
-    command = [sys.executable, "-P", "-c", _TRIAL, str(dtype).removeprefix("torch."), _FINE]
+        return "there is no Python interpreter to test it with"
+    # -P: do not import a file torch.py of the working directory.
+    command = [sys.executable, "-P", "-c", _SCRIPT, str(dtype).removeprefix("torch."), _SUCCESS]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_SECONDS
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return f"a trial took longer than {_SECONDS:g} seconds"
+        return f"a test took longer than {_TIMEOUT_SECONDS:g} seconds"
     except OSError as error:
-        return f"a trial could not be started: {error.strerror or error}"
+        return f"a test could not be started: {error.strerror or error}"
     if done.returncode < 0:
-        return f"a trial was ended by {_signal_name(-done.returncode)}"
-    if done.returncode != 0 or done.stdout.decode(errors="replace").strip() != _FINE:
-        return "a trial failed"
+        return f"a test was ended by {_signal_name(-done.returncode)}"
+    if done.returncode != 0 or done.stdout.decode(errors="replace").strip() != _SUCCESS:
+        return "a test failed"
     return None
 
 

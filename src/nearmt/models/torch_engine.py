@@ -1,4 +1,4 @@
-"""Any encoder–decoder of transformers, run by torch on any device as transformers itself would run it."""
+"""The engine that runs any encoder–decoder of transformers with torch, on any device."""
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 class TorchEngine:
-    """The model as transformers made it."""
+    """Runs the model as transformers loaded it."""
 
     name = "torch"
 
@@ -42,7 +42,7 @@ class TorchEngine:
             return capture.states
 
     def projects_as_the_model(self, source_ids: torch.Tensor, source_mask: torch.Tensor, start: torch.Tensor) -> bool:
-        """Whether the model's logits are what `project` makes of the captured states."""
+        """True if `project` turns the captured states into the model's own logits."""
         with torch.inference_mode(), capture_states(skip_projection=False) as capture:
             output = self.model(
                 input_ids=source_ids, attention_mask=source_mask, decoder_input_ids=start[:, None], use_cache=False
@@ -51,7 +51,7 @@ class TorchEngine:
         return self._is_close(self.project(states), expected)
 
     def try_sharing_sources(self, source_ids: torch.Tensor, source_mask: torch.Tensor, start: torch.Tensor) -> None:
-        """Hold sources once a sentence if the model's attention can; measured, not looked up in a list of names."""
+        """Store sources once per sentence if the model's attention supports it, which is tested and not assumed."""
         expected = self._second_step(source_ids, source_mask, start)
         register_grouped_attention()
         before = self.model.config._attn_implementation
@@ -66,7 +66,7 @@ class TorchEngine:
         self.model.set_attn_implementation(before)
 
     def _second_step(self, source_ids: torch.Tensor, source_mask: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """The states of two rows a sentence, for two sentences."""
+        """The states of two rows for each of two sentences."""
         session = self.start(source_ids, source_mask)
         session.step(start, torch.arange(2, device=self.device))
         twice = torch.tensor([0, 0, 1, 1], device=self.device)
@@ -80,10 +80,10 @@ class TorchEngine:
 
 
 class TorchSession:
-    """A batch under way.
+    """A batch that is being decoded.
 
-    Cross-attention keys and values are held once a sentence where the model's attention allows it
-    (`shares_sources`), else once a row. Only the self-attention cache follows the hypotheses.
+    Cross-attention keys and values are stored once per sentence if the model's attention allows it (`shares_sources`),
+    else once per row. Only the self-attention cache is reordered with the hypotheses.
     """
 
     def __init__(self, engine: TorchEngine, source_ids: torch.Tensor, source_mask: torch.Tensor) -> None:
@@ -94,7 +94,7 @@ class TorchSession:
         self._encoded: torch.Tensor = encoded.last_hidden_state  # (sources, time, width)
         self._source_mask = source_mask  # (sources, time)
         self._order = RowOrder(len(source_ids), source_ids.device)
-        self._source_sentences = self._order.sentences  # which sentence each row of the source side holds
+        self._source_sentences = self._order.sentences  # the sentence of each row of the source side
         config = engine.model.config
         self._cache = EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
 
@@ -116,15 +116,15 @@ class TorchSession:
                     past_key_values=self._cache,
                     use_cache=True,
                 )
-            caught = capture.states[:, -1]
-        states = caught.to(torch.float32, copy=True)  # an ordinary tensor: this line is outside inference mode
+            captured = capture.states[:, -1]
+        states = captured.to(torch.float32, copy=True)  # a normal tensor, because it is made outside inference mode
         return StepOutput(states=states, logits=self._engine.project(states))
 
     def _select_sources(self, wanted: torch.Tensor) -> None:
-        """Keep the source side's rows for these sentences; nothing moves unless the list changed."""
+        """Keep the rows of the source side for these sentences; nothing is copied if they have not changed."""
         if torch.equal(wanted, self._source_sentences):
             return
-        kept = torch.searchsorted(self._source_sentences, wanted)  # both are sorted; the first row of each will do
+        kept = torch.searchsorted(self._source_sentences, wanted)  # both are sorted; the first row of each sentence
         self._encoded = self._encoded.index_select(0, kept)
         self._source_mask = self._source_mask.index_select(0, kept)
         self._cache.cross_attention_cache.batch_select_indices(kept)

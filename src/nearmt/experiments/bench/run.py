@@ -58,7 +58,7 @@ def run_bench(
     """Measure with the states of a store. Models and stores made for it stay in `out`, and later runs reuse them."""
     out = out.absolute()
     source = open_finished(states.absolute())
-    claim_folder(out, "bench", ("bench.json", "timing-*.store", "living-*.store", ".bench.lock"))
+    claim_folder(out, "bench")
     with build_lock(out / "bench"):
         bench = _Bench(model, source, out, settings, progress)
         results = {name: getattr(bench, name)() for name in settings.tables}

@@ -70,7 +70,7 @@ def run_demo(
 ) -> DemoResult:
     """Build, train, evaluate and pick examples, all in `out`, a new folder or that of an earlier demo."""
     require_drawing()
-    claim_folder(out, "demo", ("demo.store", "demo.store.partial", ".demo.store.lock"))
+    claim_folder(out, "demo")
     model = Seq2Seq.load(materials.model)
     folder = out / "demo.store"
     chosen = settings or QUICK

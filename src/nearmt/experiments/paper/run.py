@@ -40,7 +40,7 @@ def run_paper(
     """Compute what is missing in `out`, a new folder or that of an earlier run, and write the reports there."""
     require_drawing()
     out = out.absolute()
-    claim_folder(out, "paper", ("cells/*-*.json", "networks/*.safetensors", "stores/*.store*", ".results.lock"))
+    claim_folder(out, "paper")
     with build_lock(out / "results"):
         if model is None:
             model = Seq2Seq.load(

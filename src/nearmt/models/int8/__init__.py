@@ -1,19 +1,22 @@
-"""The fast engine for CPUs: int8 weights in ONNX Runtime. Only this room knows onnx and onnxruntime.
+"""The fast engine for CPUs: int8 weights in ONNX Runtime, for Marian, M2M100 and NLLB.
 
-Nothing is imported before an engine is built; a model whose family is not in the list is none of its business.
+The ONNX graph is built by hand, node by node, so that the beams of a sentence share its source and its cache and every
+step returns the decoder states that nearmt searches with. It is the fastest engine measured for these models on a CPU:
+it takes ×0.44 to ×0.75 of the time of CTranslate2 in int8 (docs/performance.md). onnx and onnxruntime are imported only
+when an engine is built.
 """
 
 from typing import Any
 
 FAMILIES = ("MarianMTModel", "M2M100ForConditionalGeneration")  # NLLB is an M2M100
-_LEAST_WIDTH = 256  # in narrower models the products are too small to gain
+_MIN_WIDTH = 256  # in narrower models the products are too small to be faster
 
 
 def is_supported(model: Any) -> bool:
-    """Whether the engine knows this kind of model."""
+    """True if the engine supports this kind of model."""
     return type(model).__name__ in FAMILIES
 
 
 def is_worthwhile(model: Any) -> bool:
-    """Whether the engine is known to be faster for a model of this size."""
-    return is_supported(model) and model.config.d_model >= _LEAST_WIDTH
+    """True if the engine is known to be faster for a model of this size."""
+    return is_supported(model) and model.config.d_model >= _MIN_WIDTH

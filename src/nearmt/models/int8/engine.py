@@ -1,4 +1,4 @@
-"""A model of BART's shape, its weights in int8, run by ONNX Runtime on the CPU."""
+"""The engine that runs a model with the architecture of BART in int8, with ONNX Runtime on the CPU."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from nearmt.models.int8.session import HIDDEN, Int8Session
 
 
 class Int8Engine:
-    """Encoder, decoder and projection as three graphs; nothing of the model they were made from is kept."""
+    """Encoder, decoder and projection as three graphs; the torch model is not kept."""
 
     name = "int8"
 

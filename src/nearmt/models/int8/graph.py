@@ -1,7 +1,7 @@
-"""An ONNX graph under construction, and the session that runs it.
+"""Builds an ONNX graph, and runs it.
 
-Values are known by name. Large constants stay outside the protobuf, which may hold two gigabytes at most, and are
-handed to the session as they are; it packs them into its own form and lets the originals go.
+Values are referred to by name. Large constants stay outside the protobuf, which can have at most two gigabytes, and are
+passed to the session directly; it packs them in its own format and releases the originals.
 """
 
 from typing import Any
@@ -35,19 +35,19 @@ class Graph:
         return f"v{self._count}"
 
     def add(self, op: str, /, *inputs: str, **attributes: Any) -> str:
-        """A node with one output; the output's name."""
+        """Add a node with one output; return the name of the output."""
         (output,) = self.add_many(op, 1, *inputs, **attributes)
         return output
 
     def add_many(self, op: str, count: int, /, *inputs: str, **attributes: Any) -> list[str]:
-        """A node with several outputs."""
+        """Add a node with several outputs; return their names."""
         outputs = [self._new_name() for _ in range(count)]
         domain = "com.microsoft" if op in _MICROSOFT_OPS else ""
         self._nodes.append(helper.make_node(op, list(inputs), outputs, domain=domain, **attributes))
         return outputs
 
     def constant(self, value: Any, dtype: Any = None) -> str:
-        """A constant; its name."""
+        """Add a constant; return its name."""
         array = np.ascontiguousarray(value, dtype=dtype).reshape(np.shape(value))
         name = self._new_name()
         if array.nbytes <= _INLINE_BYTES:
@@ -62,17 +62,17 @@ class Graph:
         return name
 
     def input(self, name: str, shape: list[str | int]) -> str:
-        """A float32 input."""
+        """Add a float32 input; return its name."""
         self._inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
         return name
 
     def output(self, value: str, name: str) -> None:
-        """Let a value out of the graph as float32 under this name."""
+        """Make a value a float32 output of the graph with this name."""
         self._nodes.append(helper.make_node("Identity", [value], [name]))
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
 
     def session(self) -> "GraphSession":
-        """The graph made ready to run, on as many threads as torch uses now."""
+        """A session that runs the graph with as many threads as torch uses now."""
         graph = helper.make_graph(self._nodes, self._name, self._inputs, self._outputs, self._constants)
         opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("com.microsoft", 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
@@ -80,9 +80,9 @@ class Graph:
         options.intra_op_num_threads = torch.get_num_threads()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        # No further: it would join sums and norms into one node that takes four times as long.
+        # Not more: it would fuse sums and norms into one node that takes four times as long.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        # Threads wait actively inside a run, and give the processor to torch and faiss between runs.
+        # Threads spin during a run and leave the processor to torch and faiss between runs.
         options.add_session_config_entry("session.intra_op.allow_spinning", "1")
         options.add_session_config_entry("session.force_spinning_stop", "1")
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in self._large.values()]
@@ -92,17 +92,17 @@ class Graph:
 
 
 class GraphSession:
-    """A graph that takes and gives torch tensors without copying them; many threads may run it at once."""
+    """Runs a graph on torch tensors without copying them; many threads may use it at once."""
 
     def __init__(self, session: onnxruntime.InferenceSession) -> None:
         self._session = session
         self._output_names = [output.name for output in session.get_outputs()]
 
     def run(self, inputs: dict[str, torch.Tensor], *, keeps_memory: bool = True) -> list[torch.Tensor]:
-        """The outputs in the order in which the graph let them out.
+        """The outputs, in the order in which they were added to the graph.
 
-        The memory that a run takes is kept for the next one, which makes small runs faster. Large runs of ever new
-        shapes should not keep it: it would grow with every shape.
+        With `keeps_memory` the memory of a run is reused by the next one, which makes small runs faster. Large runs
+        with ever different shapes should not keep it, because it would grow with every shape.
         """
         values = {name: onnxruntime.OrtValue.from_dlpack(tensor.contiguous()) for name, tensor in inputs.items()}
         outputs = self._session.run_with_ort_values(self._output_names, values, None if keeps_memory else _releasing())
@@ -110,7 +110,7 @@ class GraphSession:
 
 
 def _releasing() -> onnxruntime.RunOptions:
-    """Give back unused memory when the run has ended."""
+    """Options that release unused memory after the run."""
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     return options

@@ -1,9 +1,9 @@
 """Transformer layers as ONNX nodes, their weights in int8.
 
-Weights have one scale per output channel, activations one per row, worked out as they come. So the products are
-sums of integers, the same on every processor, and a row's result never depends on the rows beside it.
-Processors without VNNI add neighbouring products in 16 bits before they go on in 32. Activations use all their 8
-bits, and weights are scaled so that no two neighbours can overflow: |w₀| + |w₁| ≤ 128.
+Weights have one scale per output channel, activations one per row, computed at run time. So products are sums of
+integers, which are the same on every processor, and the result for a row never depends on the other rows.
+Processors without VNNI add two adjacent products in 16 bits before they continue in 32. Activations use all 8 bits,
+and weights are scaled so that two adjacent ones cannot overflow: |w₀| + |w₁| ≤ 128.
 All rows of a batch are one matrix (rows, width); attention sees them as (sentences, heads, group, head width).
 """
 
@@ -17,8 +17,8 @@ from torch import nn
 from nearmt.models.int8.graph import Graph
 
 _SMALLEST = 1e-20  # added to every scale, so that a row of zeros has one
-_ZERO = 128  # what stands for 0 among signed values
-# Name in a model's config → the node, and a number that its values never fall below.
+_ZERO = 128  # the uint8 value that represents 0 among signed values
+# Name in a model's config → the node, its attributes and its minimum.
 _ACTIVATIONS: dict[str, tuple[str, dict[str, Any], float]] = {
     "relu": ("Relu", {}, 0.0),
     "gelu": ("Gelu", {}, -0.1699713),
@@ -29,9 +29,9 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any], float]] = {
 
 @dataclass(frozen=True)
 class QuantizedRows:
-    """Rows as uint8, and the scale of each."""
+    """Rows as uint8, and the scale of each row."""
 
-    values: str  # (rows, width) uint8, `zero` stands for 0
+    values: str  # (rows, width) uint8; `zero` represents 0
     scales: str  # (rows, 1) float32
     zero: int
 
@@ -46,13 +46,13 @@ class QuantizedWeights:
 
 
 def quantize_weights(*modules: nn.Linear) -> QuantizedWeights:
-    """One scale per output channel, from its greatest sum of two neighbours."""
+    """Quantise with one scale per output channel, from its greatest sum of two adjacent weights."""
     weights = torch.cat([module.weight.detach().float() for module in modules])
     biases = [torch.zeros(len(m.weight)) if m.bias is None else m.bias.detach().float() for m in modules]
     if weights.shape[1] % 2:
-        raise ValueError(f"a layer of {weights.shape[1]} inputs, which is odd, is not supported")
+        raise ValueError(f"a layer with an odd number of inputs ({weights.shape[1]}) is not supported")
     sizes = weights.abs()
-    # 127, because rounding can add half to each neighbour.
+    # 127, because rounding can add 0.5 to each of the two.
     scales = (sizes[:, ::2] + sizes[:, 1::2]).amax(dim=1).div_(127).add_(_SMALLEST)
     values = (weights / scales[:, None]).round_().to(torch.int8)
     return QuantizedWeights(values.t().contiguous().numpy(), scales.numpy(), torch.cat(biases).numpy())
@@ -75,7 +75,7 @@ class Layers:
         self._zeros = graph.add("Expand", graph.constant([_ZERO], np.uint8), num_rows)
 
     def quantize(self, rows: str, *, is_positive: bool = False) -> QuantizedRows:
-        """Rows in 8 bits: −127 … 127 around 128, or 0 … 255 where no value is negative."""
+        """Quantise rows to 8 bits: −127 … 127 around 128, or 0 … 255 if no value is negative."""
         graph, zero, top = self.graph, 0 if is_positive else _ZERO, 255 if is_positive else 127
         size = rows if is_positive else graph.add("Abs", rows)
         peak = graph.add("ReduceMax", size, self._last_axis, keepdims=1)
@@ -95,7 +95,7 @@ class Layers:
         return self.graph.add("Mul", self.integer_product(rows, weights), rows.scales)
 
     def linear(self, rows: str | QuantizedRows, weights: QuantizedWeights) -> str:
-        """Rows times weights, and the bias."""
+        """Rows times weights, plus the bias."""
         quantized = self.quantize(rows) if isinstance(rows, str) else rows
         return self.graph.add("Add", self.product(quantized, weights), self.graph.constant(weights.bias))
 
@@ -108,13 +108,13 @@ class Layers:
         return self.graph.add("Reshape", self.graph.add("Transpose", heads, perm=[0, 2, 1, 3]), self._join_heads)
 
     def attend(self, queries: str, keys: str, values: str, mask: str) -> str:
-        """Attention over one set of keys; queries are scaled already."""
+        """Attention over one set of keys; the queries are already scaled."""
         scores = self.graph.add("FusedMatMul", queries, keys, transB=1)
         weights = self.graph.add("Softmax", self.graph.add("Add", scores, mask), axis=3)
         return self.join(self.graph.add("MatMul", weights, values))
 
     def attend_both(self, queries: str, past: tuple[str, str], present: tuple[str, str], mask: str) -> str:
-        """Attention over the cached keys and, behind them, those of the present rows, which are not copied together."""
+        """Attention over the cached keys followed by those of the present rows, without copying them together."""
         graph = self.graph
         parts = [graph.add("FusedMatMul", queries, keys, transB=1) for keys, _ in (past, present)]
         scores = graph.add("Concat", *parts, axis=3)
@@ -125,15 +125,15 @@ class Layers:
         return self.join(graph.add("Add", *sums))
 
     def feed_forward(self, rows: str, inner: nn.Linear, outer: nn.Linear, activation: str) -> tuple[str, np.ndarray]:
-        """The two layers of a block, without the second's bias, which is given beside it."""
+        """The two layers of a feed-forward block without the bias of the second, and this bias."""
         if activation not in _ACTIVATIONS:
-            raise ValueError(f"the activation {activation} is not known")
+            raise ValueError(f"the activation {activation} is not supported")
         graph, weights = self.graph, quantize_weights(outer)
         op, options, lowest = _ACTIVATIONS[activation]
         hidden = graph.add(op, self.linear(rows, quantize_weights(inner)), **options)
         bias = weights.bias
         if lowest:
-            # Lifted so that no value is negative; what the lift adds to the product is known and taken off the bias.
+            # Shifted so that no value is negative; the bias is corrected by what the shift adds to the product.
             hidden = graph.add("Sub", hidden, graph.constant(lowest, np.float32))
             bias = bias + lowest * weights.scales * weights.values.sum(axis=0, dtype=np.float64)
         return self.product(self.quantize(hidden, is_positive=True), weights), bias.astype(np.float32)
@@ -144,6 +144,6 @@ class Layers:
         return self.graph.add("LayerNormalization", rows, *weights, axis=-1, epsilon=norm.eps)
 
     def add_and_norm(self, rows: str, bias: np.ndarray, residual: str, norm: nn.LayerNorm) -> tuple[str, str]:
-        """The norm of rows + bias + residual, and that sum."""
+        """The layer norm of rows + bias + residual, and this sum."""
         total = self.graph.add("Add", self.graph.add("Add", rows, self.graph.constant(bias)), residual)
         return self.norm(total, norm), total

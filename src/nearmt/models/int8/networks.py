@@ -1,8 +1,8 @@
-"""The three networks of an encoder–decoder of BART's shape: encoder, decoder and output projection.
+"""The three graphs of a model with the architecture of BART: encoder, decoder and output projection.
 
-One decoder serves single steps and whole targets. The rows of a sentence are its hypotheses, each of which sees
-itself and its own past in the cache, or the positions of its target, each of which sees those before it: only the
-mask differs.
+One decoder graph serves single steps and whole targets; only the mask differs. In a step the rows of a sentence are its
+hypotheses, each of which sees itself and its own past in the cache. With a whole target they are its positions, each of
+which sees the positions before it.
 """
 
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ from nearmt.models.int8.layers import Layers, QuantizedWeights, quantize_weights
 
 @dataclass(frozen=True)
 class Shape:
-    """What the layers of both sides have in common."""
+    """Sizes and options of the layers."""
 
     width: int
     encoder_heads: int
     decoder_heads: int
-    norm_first: bool  # M2M100 normalises before a block, Marian after it
+    norm_first: bool  # M2M100 normalises before each block, Marian after it
     activation: str
 
 
 class _Stream:
-    """The rows on their way through the blocks: what the next block reads, and what its result is added to."""
+    """The input of the next block, and the residual to which its result is added."""
 
     def __init__(self, layers: Layers, norms: list[nn.LayerNorm], *, norm_first: bool) -> None:
         self._layers, self._norm_first = layers, norm_first
@@ -41,14 +41,14 @@ class _Stream:
 
 
 def _query_scaled(weights: QuantizedWeights, width: int, heads: int) -> QuantizedWeights:
-    """The first `width` outputs, which are the queries, divided by the root of the head's width."""
+    """Scale the first `width` outputs, which are the queries, by one over the square root of the head width."""
     factors = np.ones_like(weights.scales)
     factors[:width] = (width // heads) ** -0.5
     return QuantizedWeights(weights.values, weights.scales * factors, weights.bias * factors)
 
 
 def _attention_weights(attention: Any, width: int, heads: int) -> QuantizedWeights:
-    """Queries, keys and values side by side."""
+    """The weights of queries, keys and values, concatenated."""
     return _query_scaled(quantize_weights(attention.q_proj, attention.k_proj, attention.v_proj), width, heads)
 
 
@@ -72,7 +72,7 @@ def build_encoder(model: Any, shape: Shape) -> GraphSession:
         outer = quantize_weights(layer.self_attn.out_proj)
         stream.add(layers.product(layers.quantize(context), outer), outer.bias)
         stream.add(*layers.feed_forward(stream.rows, layer.fc1, layer.fc2, shape.activation))
-    # From here on the heads are the decoder's.
+    # From here on, the number of heads is that of the decoder.
     cross = Layers(graph, hidden, heads=shape.decoder_heads, width=shape.width)
     quantized = layers.quantize(stream.rows)
     for number, layer in enumerate(model.get_decoder().layers):
@@ -87,7 +87,7 @@ def build_decoder(model: Any, shape: Shape) -> GraphSession:
 
     hidden (sentences, group, width), self_mask (sentences, 1, group, slots + group), source_mask (sentences, 1, 1,
     source), keys and values of the source and of the cache for every layer → states (rows, width), and the new keys
-    and values of all layers below each other, (2 × layers × sentences, heads, group, head width).
+    and values of all layers, stacked: (2 × layers × sentences, heads, group, head width).
     """
     graph, decoder = Graph("decoder"), model.get_decoder()
     width, heads = shape.width, shape.decoder_heads
@@ -95,8 +95,8 @@ def build_decoder(model: Any, shape: Shape) -> GraphSession:
     self_mask = graph.input("self_mask", ["sentences", 1, "group", "slots_and_group"])
     source_mask = graph.input("source_mask", ["sentences", 1, 1, "source"])
     layers = Layers(graph, hidden, heads=heads, width=width)
-    norms = _norms(decoder, "self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm",
-                   norm_first=shape.norm_first)  # fmt: skip
+    names = "self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"
+    norms = _norms(decoder, *names, norm_first=shape.norm_first)
     stream = _Stream(layers, norms, norm_first=shape.norm_first)
     fresh: list[str] = []
     for number, layer in enumerate(decoder.layers):
@@ -115,8 +115,8 @@ def build_decoder(model: Any, shape: Shape) -> GraphSession:
         outer = quantize_weights(layer.self_attn.out_proj)
         stream.add(layers.product(layers.quantize(context), outer), outer.bias)
 
-        asking = _query_scaled(quantize_weights(layer.encoder_attn.q_proj), width, heads)
-        queries = layers.heads(layers.linear(stream.rows, asking))
+        weights = _query_scaled(quantize_weights(layer.encoder_attn.q_proj), width, heads)
+        queries = layers.heads(layers.linear(stream.rows, weights))
         context = layers.attend(queries, source[0], source[1], source_mask)
         outer = quantize_weights(layer.encoder_attn.out_proj)
         stream.add(layers.product(layers.quantize(context), outer), outer.bias)
@@ -129,7 +129,7 @@ def build_decoder(model: Any, shape: Shape) -> GraphSession:
 def build_projection(projection: nn.Linear) -> GraphSession:
     """states (rows, width) → unscaled logits (rows, vocabulary) without bias, and the scales (rows, 1).
 
-    The scales and the bias come later in one pass: the logits are too large to be walked through twice.
+    Scales and bias are applied later in one pass, because a second pass over the logits would be slow.
     """
     graph, width = Graph("projection"), projection.weight.shape[1]
     hidden = graph.input("hidden", [1, "rows", width])

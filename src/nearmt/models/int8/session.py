@@ -1,7 +1,7 @@
-"""One batch of sentences being decoded by the int8 engine, and the caches that belong to it.
+"""A batch that the int8 engine is decoding, with its caches.
 
-The cache of a sentence is a list of slots that only grows: one for every row of every step. A mask says which slots
-are a row's own past, so nothing moves when hypotheses change places; the rows of a sentence read its cache together.
+The cache of a sentence is a growing list of slots, one for every row of every step. A mask selects the slots of a row's
+own past, so nothing is copied when hypotheses are reordered, and all rows of a sentence read the same cache.
 """
 
 from typing import TYPE_CHECKING
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
     from nearmt.models.int8.engine import Int8Engine
 
 HIDDEN = "hidden"
-_UNSEEN = -1.0e9  # added to the score of what must not be seen: its weight becomes exactly zero
-_MORE_SLOTS = 32
-_MANY_SLOTS = 256  # fewer are not sorted out, so that a sentence's sums never depend on the batch, not even in order
+_MASKED = -1.0e9  # added to masked attention scores, so that their weight is exactly zero
+_MIN_NEW_SLOTS = 32
+_COMPACTION_SLOTS = 256  # with fewer slots none are dropped, so that the order of sums never depends on the batch
 
 
 class Int8Session:
-    """A batch under way, owned by one caller."""
+    """A batch that is being decoded, owned by one caller."""
 
     def __init__(
         self, engine: "Int8Engine", source_ids: torch.Tensor, source_mask: torch.Tensor, *, keeps_memory: bool = True
     ) -> None:
         self._engine, self._keeps_memory = engine, keeps_memory
         num_sentences, time = source_ids.shape
-        self._source_mask = (1.0 - source_mask[:, None, None, :].float()) * _UNSEEN  # (sentences, 1, 1, time)
+        self._source_mask = (1.0 - source_mask[:, None, None, :].float()) * _MASKED  # (sentences, 1, 1, time)
         hidden = engine.embed_sources(source_ids, torch.arange(time))
         # Keys and values of each layer in turn, each (sentences, heads, time, head width).
         self._sources = engine.encoder.run({HIDDEN: hidden, "mask": self._source_mask}, keeps_memory=keeps_memory)
         self._order = RowOrder(num_sentences, source_ids.device)
-        # As many as sources, each (sentences, heads, slots, head width). Not one large tensor: the system takes large
-        # blocks back as soon as they are free, and handing them out again costs more than copying.
+        # As many as sources, each (sentences, heads, slots, head width). Not one large tensor: the allocator returns
+        # large blocks to the system at once, and allocating them again costs more than copying.
         self._cache = [torch.zeros(num_sentences, engine.heads, 1, engine.head_width) for _ in self._sources]
-        self._num_slots = 0  # how many of them are in use
-        self._past = torch.zeros(num_sentences, 0, dtype=torch.int64)  # (rows, steps) the slots of each row's past
+        self._num_slots = 0  # slots in use
+        self._past = torch.zeros(num_sentences, 0, dtype=torch.int64)  # (rows, steps) slots of the past of each row
 
     @property
     def num_source_rows(self) -> int:
-        """Rows of the cross-attention cache: one a live sentence."""
+        """Rows of the cross-attention cache: one per live sentence."""
         return len(self._source_mask)
 
     def step(self, token_ids: torch.Tensor, parents: torch.Tensor) -> StepOutput:
@@ -53,9 +53,9 @@ class Int8Session:
         steps = self._past.shape[1]
         sentences = self.num_source_rows
         group = len(parents) // sentences
-        self._make_room(group)
+        self._reserve_slots(group)
         slots = self._cache[0].shape[2]
-        mask = torch.full((sentences, 1, group, slots + group), _UNSEEN)
+        mask = torch.full((sentences, 1, group, slots + group), _MASKED)
         own = torch.arange(slots, slots + group).repeat(sentences)  # each row sees itself and its past
         mask.view(len(parents), -1).scatter_(1, torch.cat((self._past, own[:, None]), dim=1), 0.0)
         hidden = self._engine.embed_targets(token_ids.view(sentences, group), torch.tensor([steps]))
@@ -68,9 +68,9 @@ class Int8Session:
         return StepOutput(states=states, logits=self._engine.project(states))
 
     def force(self, decoder_ids: torch.Tensor) -> torch.Tensor:
-        """The states (rows, time, width) of whole targets, one a sentence; for a session that made no step."""
+        """The states (rows, time, width) of whole targets, one per sentence; only before the first step."""
         rows, time = decoder_ids.shape
-        mask = torch.full((time, 1 + time), _UNSEEN)  # the cache's only slot is empty
+        mask = torch.full((time, 1 + time), _MASKED)  # the cache's only slot is empty
         mask[:, 1:] = mask[:, 1:].triu(diagonal=1)
         hidden = self._engine.embed_targets(decoder_ids, torch.arange(time))
         states, _ = self._decode(hidden, mask.expand(rows, 1, -1, -1).contiguous())
@@ -87,19 +87,19 @@ class Int8Session:
         states, fresh = self._engine.decoder.run(inputs, keeps_memory=self._keeps_memory)
         return states, fresh.view(-1, sentences, fresh.shape[1], group, fresh.shape[3])
 
-    def _make_room(self, group: int) -> None:
-        """Have slots for this step. In a long cache, those that no hypothesis came from are given up."""
+    def _reserve_slots(self, group: int) -> None:
+        """Ensure slots for this step. A long cache first drops the slots of hypotheses that have ended."""
         used, slots = self._num_slots, self._cache[0].shape[2]
         if used + group <= slots:
             return
-        if used >= _MANY_SLOTS:
-            self._give_up_dead_slots()
-        more = max(group, _MORE_SLOTS, slots // 2)
+        if used >= _COMPACTION_SLOTS:
+            self._drop_dead_slots()
+        more = max(group, _MIN_NEW_SLOTS, slots // 2)
         for number, cache in enumerate(self._cache):
             self._cache[number] = torch.nn.functional.pad(cache[:, :, : self._num_slots], (0, 0, 0, more))
 
-    def _give_up_dead_slots(self) -> None:
-        """Bring the live slots of each sentence together, in their order."""
+    def _drop_dead_slots(self) -> None:
+        """Drop the slots that no live hypothesis descends from, and keep the order of the others."""
         sentences, heads, slots, width = self._cache[0].shape
         past = self._past.view(sentences, -1)
         is_live = torch.zeros(sentences, slots, dtype=torch.bool).scatter_(1, past, True)
@@ -107,13 +107,13 @@ class Int8Session:
         self._num_slots = int(is_live.sum(dim=1).max())
         kept = is_live.int().argsort(dim=1, descending=True, stable=True)[:, : self._num_slots]  # (sentences, kept)
         firsts = torch.arange(sentences * heads).view(sentences, heads, 1) * slots
-        places = (firsts + kept[:, None]).flatten()
+        indices = (firsts + kept[:, None]).flatten()
         for number, cache in enumerate(self._cache):
-            rows = cache.view(-1, width).index_select(0, places)
+            rows = cache.view(-1, width).index_select(0, indices)
             self._cache[number] = rows.view(sentences, heads, -1, width)
 
     def _keep(self, kept: list[int]) -> None:
-        """Drop the sentences that left; those behind them move up in place, the others stay where they are."""
+        """Drop finished sentences; the sentences after them move up in place."""
         if len(kept) == self.num_source_rows:
             return
         moves = [(place, old) for place, old in enumerate(kept) if place != old]

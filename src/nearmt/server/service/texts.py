@@ -1,58 +1,15 @@
-"""Splits plain text into sentences, keeping the white space between them, and checks text for faults."""
+"""Checks the texts that clients send."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 
-from nearmt.markup import split_sentences
 from nearmt.server.http.errors import ApiError
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_LINES = re.compile(r"[^\r\n]+|[\r\n]+")
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)[^<>]*?(/?)>")
 _VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
 MAX_DEPTH = 200
-
-
-@dataclass(frozen=True)
-class SplitText:
-    """A text as sentences and what lies between them. An integer part is the number of a sentence."""
-
-    sentences: tuple[str, ...]
-    parts: tuple[str | int, ...]
-
-    def fill(self, translations: Sequence[str]) -> str:
-        """The text with its sentences replaced by translations."""
-        return "".join(self._filled(translations))
-
-    def spans(self, translations: Sequence[str]) -> list[tuple[int, int]]:
-        """Start and end of each translated sentence in the filled text."""
-        found, at = [(0, 0)] * len(self.sentences), 0
-        for part, text in zip(self.parts, self._filled(translations), strict=True):
-            if isinstance(part, int):
-                found[part] = (at, at + len(text))
-            at += len(text)
-        return found
-
-    def _filled(self, translations: Sequence[str]) -> list[str]:
-        return [part if isinstance(part, str) else translations[part] for part in self.parts]
-
-
-def split_text(text: str, language: str, *, splits_sentences: bool = True) -> SplitText:
-    """Split a plain text into sentences, or into lines."""
-    sentences: list[str] = []
-    parts: list[str | int] = []
-    for chunk in split_sentences(text, language) if splits_sentences else _LINES.findall(text):
-        content = chunk.strip()
-        if not content:
-            parts.append(chunk)
-            continue
-        start = chunk.index(content)
-        parts += [chunk[:start], len(sentences), chunk[start + len(content) :]]
-        sentences.append(content)
-    return SplitText(tuple(sentences), tuple(part for part in parts if part != ""))
 
 
 def check_length(text: str, name: str, max_characters: int) -> None:

@@ -13,14 +13,14 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import Request
 
 from nearmt.errors import NearMTError
-from nearmt.markup import Rules, translate_marked
+from nearmt.markup import Rules, SplitText, split_text, translate_marked
 from nearmt.server.caller import Caller
 from nearmt.server.http.errors import ApiError
 from nearmt.server.service.batching import QueueFullError
 from nearmt.server.service.options import DecodedSentence, TranslationOptions
 from nearmt.server.service.queue import QueuedRequest
 from nearmt.server.service.stores import StoreRegistry
-from nearmt.server.service.texts import SplitText, check_characters, check_length, check_tag_depth, split_text
+from nearmt.server.service.texts import check_characters, check_length, check_tag_depth
 from nearmt.server.settings import LimitSettings, ServerSettings
 
 log = logging.getLogger("nearmt.server")
