@@ -194,7 +194,7 @@ def main() -> None:
     # Threads do not live through a fork.
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
-    editing._PAIRS_A_COMMIT = PAIRS_A_COMMIT
+    editing._PAIRS_PER_COMMIT = PAIRS_A_COMMIT
     folder = Path(tempfile.mkdtemp(prefix="nearmt-torture-"))
     if options.model is None:
         toy.train_model(folder / "model")

@@ -13,7 +13,7 @@ import toy
 
 from nearmt.building.builder import BuildSettings
 from nearmt.building.repair import repair
-from nearmt.datastore import Manifest, Snapshot, partial_folder, set_aside_before, verify
+from nearmt.datastore import Manifest, Snapshot, partial_folder, quarantined_files, verify
 from nearmt.datastore.columns import columns_of
 from nearmt.errors import NearMTError
 from nearmt.models import Seq2Seq
@@ -136,7 +136,7 @@ def settle(folder: Path) -> None:
     manifest = Manifest.load(folder)
     expected = {"manifest.json", "manifest.copy.json", "lock", "compaction-lock", manifest.data_folder}
     expected |= {*manifest.index_files, *manifest.network_files}
-    expected |= {Path(kept.folder).name for kept in set_aside_before(folder, manifest)}
+    expected |= {Path(kept.folder).name for kept in quarantined_files(folder, manifest)}
     left = {path.name for path in folder.iterdir()} - expected
     networks = {name for name in left if name.endswith(".safetensors") and not name.startswith(".")}
     assert not left - networks, f"{sorted(left - networks)} was left behind"

@@ -74,13 +74,13 @@ def test_entries_are_the_models_own_states_and_tokens(memory, toy_model, tmp_pat
 
 def build_slowly(memory: Path, model: Path, out: Path, *, resume: bool) -> None:
     """For a child: a build that leaves time to kill it between two commits."""
-    decode = ingest.decode_segment
+    decode = ingest.extract_entries
 
     def slower(*arguments, **options):
         time.sleep(0.3)
         return decode(*arguments, **options)
 
-    ingest.decode_segment = slower
+    ingest.extract_entries = slower
     build(memory, model=model, out=out, train=False, resume=resume, settings=BuildSettings(segment_entries=150))
 
 
@@ -209,7 +209,7 @@ def test_a_fault_at_the_end_is_known_before_anything_is_decoded(memory, toy_mode
     heard = []
     with memory.open("a", encoding="utf-8") as out:
         out.write("no tab in this line\n")
-    monkeypatch.setattr("nearmt.building.ingest.decode_segment", lambda *args, **options: heard.append("decoded"))
+    monkeypatch.setattr("nearmt.building.ingest.extract_entries", lambda *args, **options: heard.append("decoded"))
     with pytest.raises(CorpusError, match="121"):
         build(memory, model=toy_model, out=tmp_path / "s", progress=lambda stage, done, total: heard.append(stage))
     assert not heard

@@ -77,11 +77,11 @@ def test_an_index_that_needs_more_entries_than_are_left_is_chosen_by_size(toy_mo
 def test_verifying_while_a_compaction_takes_the_files_away_is_no_alarm(store, monkeypatch):
     inspected = []
 
-    def inspect_late(folder, manifest, on_segment):
+    def inspect_late(folder, manifest, on_commit):
         if not inspected:
             store.compact()
         inspected.append(manifest.generation)
-        return inspect(folder, manifest, on_segment)
+        return inspect(folder, manifest, on_commit)
 
     inspect = verify_store.__globals__["inspect"]
     store.remove(unit_id="u3")

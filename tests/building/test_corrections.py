@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nearmt.building.corrections import Batch
+from nearmt.building.corrections import EditBatch
 from nearmt.cli.app import app
 from nearmt.corpus import SentencePair
 from nearmt.store import Store
@@ -95,7 +95,7 @@ def test_one_of_two_stored_targets_can_be_chosen(store):
 
 def test_several_calls_can_be_one_batch(store):
     store.add([pair(OLD)])
-    batch = Batch()
+    batch = EditBatch()
     assert store.add([pair(NEW)], batch=batch).replaced == 1
     assert store.add([pair(OTHER)], batch=batch).added == 1
     assert targets(store) == {(NEW, "client"), (OTHER, "client")}

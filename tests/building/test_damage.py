@@ -10,7 +10,7 @@ from damage import COLUMNS, HARMS, STATES, check_states, harm, pair, path_of, st
 from nearmt.building.repair import Repaired
 from nearmt.building.repair import repair_with as repair
 from nearmt.datastore import Manifest, Snapshot, verify
-from nearmt.datastore.extent import LOG
+from nearmt.datastore.commit_log import LOG
 from nearmt.errors import StoreDamagedError, StoreError
 from nearmt.store import Store
 from nearmt.translator import Translator

@@ -18,7 +18,7 @@ from nearmt.building.repair import Repaired
 from nearmt.building.repair import repair_with as repair
 from nearmt.cli.app import app
 from nearmt.cli.soundness import _say_lost
-from nearmt.datastore import Keeper, Lost, Snapshot, verify
+from nearmt.datastore import Lost, Quarantine, Snapshot, verify
 from nearmt.errors import ModelError, StoreError, StoreMismatchError
 from nearmt.store import Store, build
 from nearmt.training.train_store import AdaptationSettings
@@ -288,7 +288,7 @@ def test_a_repair_that_meets_a_full_disk_changes_nothing(made, harmed, toy_model
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "prepare", fail)
+        patch.setattr(Quarantine, "prepare", fail)
         with pytest.raises(StoreError, match="the disk is full"):
             repair(harmed, lambda manifest: toy_model)
     assert verify(harmed).problems == old

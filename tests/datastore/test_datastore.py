@@ -17,7 +17,7 @@ from nearmt.datastore import (
     Manifest,
     Snapshot,
     TextLookup,
-    append_segment,
+    append_commit,
     storage_errors,
     verify,
     write_lock,
@@ -72,7 +72,7 @@ def test_sentences_are_found_by_their_texts(folder):
 
 def test_what_a_killed_writer_left_behind_does_not_count(folder):
     before = Manifest.load(folder)
-    append_segment(folder, before, segment([("lost", "lost")] * 3, 3))  # never named by a manifest
+    append_commit(folder, before, segment([("lost", "lost")] * 3, 3))  # never named by a manifest
     snapshot = Snapshot.open(folder)
     assert len(snapshot.sentences) == 4
     assert verify(folder).is_sound
