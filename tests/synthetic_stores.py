@@ -29,7 +29,7 @@ def make_store(folder: Path, keys: np.ndarray, per_sentence: int = 1, sources: l
 
 
 def clustered(count: int, width: int, seed: int = 1) -> np.ndarray:
-    """Keys in clumps, as decoder states are."""
+    """Keys in clusters, like decoder states."""
     rng = np.random.default_rng(seed)
     centers = rng.standard_normal((max(1, count // 40), width)) * 3
     return centers[rng.integers(0, len(centers), count)] + rng.standard_normal((count, width))

@@ -205,7 +205,7 @@ def test_info_and_verify(nearmt, client, store_copy):
     content = bytearray(keys.read_bytes())
     content[100] ^= 4
     keys.write_bytes(content)
-    assert_one_sentence(nearmt("verify", store_copy, "-q"), r"segment 1 .*keys\.float16 was changed")
+    assert_one_sentence(nearmt("verify", store_copy, "-q"), r"commit 1 .*keys\.float16 was changed")
 
 
 def _bad_files(folder: Path) -> dict[str, tuple[list[Path], str]]:

@@ -4,10 +4,9 @@ The long part runs in a work folder, without the store's lock. At the end, under
 are copied too, and one new manifest commits the result.
 """
 
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from nearmt.datastore import (
     Snapshot,
     compaction_lock,
     describe_problems,
+    folder_bytes,
     fsync_folder,
     inspect,
     remove_unfinished_quarantine,
@@ -53,7 +53,7 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
     with compaction_lock(folder):
         start = Snapshot.open(folder)
         _refuse_damaged(start, progress)
-        before = _bytes_of(folder)
+        before = folder_bytes(folder)
         with work_folder(folder) as work:
             copier = Copier(work, start.manifest)
             total = len(start.sentences)
@@ -73,7 +73,7 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
         manifest.num_entries,
         len(latest.sentences) - manifest.num_sentences,
         before,
-        _bytes_of(folder),
+        folder_bytes(folder),
     )
 
 
@@ -173,13 +173,3 @@ def index_settings_for(copied: Snapshot, original: Manifest) -> IndexSettings:
     if settings.fewest_entries(original.width) <= len(copied):
         return settings
     return replace(settings, factory=None)
-
-
-def _bytes_of(folder: Path) -> int:
-    """Size of a folder in bytes, even while other processes write in it."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += (Path(parent) / name).stat().st_size
-    return total

@@ -174,7 +174,7 @@ class _Work:
             with storage_errors(self.folder):
                 if quarantine.names:
                     quarantine.prepare()
-                    self.quarantine = quarantine.place
+                    self.quarantine = quarantine.path
             manifest = commit_rewrite(self.folder, work, current, new, index)
             with storage_errors(self.folder):
                 quarantine.finish()

@@ -180,7 +180,7 @@ def _text_contents(before: Counts, data: CommitData) -> tuple[Counts, dict[str, 
 
 @dataclass(frozen=True)
 class WrittenEntries:
-    """Entries that a worker has already written to their place in the files."""
+    """Entries that a worker has already written to their range of the files."""
 
     sha256: dict[str, str]  # of each column's part
     key_range: dict[str, list[float]] | None  # of int8 keys, set by the first entries of the store

@@ -101,7 +101,7 @@ class Copier:
             self.manifest = append_commit(self.folder, self.manifest, data)
 
     def _apply_removals(self, snapshot: Snapshot) -> None:
-        """Remove what was removed after it was copied."""
+        """Apply removals that were committed after the units were copied."""
         removed = self._units[snapshot.removals[self._removals :]]
         self._removals = len(snapshot.removals)
         gone = removed[removed >= 0].tolist()

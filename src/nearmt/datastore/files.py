@@ -71,6 +71,16 @@ def sha256_of(path: Path, start: int = 0, length: int | None = None) -> str:
     return digest.hexdigest()
 
 
+def folder_bytes(folder: Path) -> int:
+    """Size of all files in a folder, even while other processes delete some."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += (Path(parent) / name).stat().st_size
+    return total
+
+
 def check_file(path: Path, checksum: str) -> None:
     """Raise an error if a file is missing or does not match its checksum."""
     try:

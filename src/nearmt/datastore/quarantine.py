@@ -4,14 +4,13 @@ The files are hard-linked into it before the repair is committed, so they need n
 them nor the store. On a file system without hard links they are moved there right after the commit.
 """
 
-import contextlib
 import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearmt.datastore.files import fsync_folder
+from nearmt.datastore.files import folder_bytes, fsync_folder
 from nearmt.datastore.manifest import COPY, NAME, Manifest, now
 
 _PREFIX = "damaged-"
@@ -33,14 +32,14 @@ class Quarantine:
         time = now().replace("-", "").replace(":", "")
         taken = {path.name for path in folder.glob(f"{_PREFIX}*")}
         choices = (f"{_PREFIX}{time}{f'-{number}' if number > 1 else ''}" for number in range(1, len(taken) + 2))
-        self.place = folder / next(name for name in choices if name not in taken)
+        self.path = folder / next(name for name in choices if name not in taken)
         self._moved_later: list[str] = []
 
     def prepare(self) -> None:
         """Link the files into the new folder. The store does not change."""
-        self.place.mkdir()
+        self.path.mkdir()
         for name in self.names:
-            old, new = self.folder / name, self.place / name
+            old, new = self.folder / name, self.path / name
             try:
                 if old.is_dir():
                     new.mkdir()
@@ -50,20 +49,20 @@ class Quarantine:
                 else:
                     os.link(old, new)
             except OSError:
-                if not _has_no_links(self.place):
+                if not _has_no_links(self.path):
                     raise
                 shutil.rmtree(new, ignore_errors=True)
                 if name in (NAME, COPY):
                     shutil.copy2(old, new)  # the commit replaces them
                 else:
                     self._moved_later.append(name)
-        fsync_folder(self.place)
+        fsync_folder(self.path)
         fsync_folder(self.folder)
 
     def finish(self) -> None:
         """Move the files that could not be linked."""
         for name in self._moved_later:
-            (self.folder / name).rename(self.place / name)
+            (self.folder / name).rename(self.path / name)
 
 
 def _has_no_links(folder: Path) -> bool:
@@ -83,7 +82,7 @@ def _has_no_links(folder: Path) -> bool:
 def quarantined_files(folder: Path, manifest: Manifest) -> list[QuarantinedFiles]:
     """The damaged files that repairs have kept, oldest first."""
     finished = [path for path in sorted(folder.glob(f"{_PREFIX}*")) if not _is_unfinished(path, folder, manifest)]
-    return [QuarantinedFiles(str(path), _bytes_of(path)) for path in finished]
+    return [QuarantinedFiles(str(path), folder_bytes(path)) for path in finished]
 
 
 def remove_unfinished_quarantine(folder: Path, manifest: Manifest) -> None:
@@ -93,12 +92,12 @@ def remove_unfinished_quarantine(folder: Path, manifest: Manifest) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_unfinished(place: Path, folder: Path, manifest: Manifest) -> bool:
+def _is_unfinished(quarantine: Path, folder: Path, manifest: Manifest) -> bool:
     """True if the store still uses every file there, so nothing is lost without the folder."""
     used = {manifest.data_folder, NAME, COPY, *manifest.index_files, *manifest.network_files}
-    kept = {path.relative_to(place) for path in place.rglob("*") if path.is_file()}
+    kept = {path.relative_to(quarantine) for path in quarantine.rglob("*") if path.is_file()}
     others = {path for path in kept if path.name not in (NAME, COPY)} or kept  # a later commit replaces the manifest
-    return all(path.parts[0] in used and _is_same(place / path, folder / path) for path in others)
+    return all(path.parts[0] in used and _is_same(quarantine / path, folder / path) for path in others)
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -106,11 +105,3 @@ def _is_same(one: Path, other: Path) -> bool:
         return one.samefile(other)
     except FileNotFoundError:
         return False
-
-
-def _bytes_of(folder: Path) -> int:
-    total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            total += path.stat().st_size if path.is_file() else 0
-    return total

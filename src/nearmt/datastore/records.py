@@ -40,7 +40,7 @@ class IndexRecord:
     mapped_bytes: tuple[int, ...] | None = None  # sizes of the parts of an index that stays on disk
     uri: str | None = None  # Milvus only, like the next three
     collection: str | None = None
-    num_units: int | None = None  # the collection knows the origins of this many units
+    num_units: int | None = None  # units whose origins are in the collection
     num_at_making: int | None = None
     recall: Recall | None = None
 

@@ -31,10 +31,10 @@ def restore_texts(readable: "SalvagedSnapshot", commit: CommitRange) -> None:
     by_hash = {text_hash(*sides): start for start, sides in lines if sides is not None}
     for at, number in enumerate(commit.sentences):
         record = readable.sentences[number]
-        for place in (int(record["text_start"]), by_hash.get(int(record["pair_hash"]), -1)):
-            found = _sides_at(readable, commit, place)
+        for start in (int(record["text_start"]), by_hash.get(int(record["pair_hash"]), -1)):
+            found = _sides_at(readable, commit, start)
             if found is not None and _matches(record, found):
-                _write_row(readable, number, place, found)
+                _write_row(readable, number, start, found)
                 break
         else:
             _restore_by_position(readable, commit, number, lines[at] if len(lines) == len(commit.sentences) else None)

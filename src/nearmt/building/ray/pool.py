@@ -40,7 +40,7 @@ class Pool:
         self._job, self._settings, self._progress = job, settings, progress
         self._members: list[_Member] = []
         self._loading: dict[Any, _Member] = {}
-        self._waiting: deque[DecodingTask] = deque()
+        self._queue: deque[DecodingTask] = deque()
         self._losses: Counter[int] = Counter()  # by task
         self._failed_starts = 0  # since a worker was last ready
         self._waiting_since = time.monotonic()
@@ -62,7 +62,7 @@ class Pool:
 
     def submit(self, task: DecodingTask) -> None:
         """Queue a task."""
-        self._waiting.append(task)
+        self._queue.append(task)
         self._assign()
         self._collect(timeout=0)
 
@@ -83,10 +83,10 @@ class Pool:
 
     def _assign(self) -> None:
         """Assign queued tasks to the ready workers with the fewest tasks."""
-        for held in range(_TASKS_PER_WORKER):
+        for num_tasks in range(_TASKS_PER_WORKER):
             for member in self._members:
-                if self._waiting and member.is_ready and len(member.tasks) <= held:
-                    task = self._waiting.popleft()
+                if self._queue and member.is_ready and len(member.tasks) <= num_tasks:
+                    task = self._queue.popleft()
                     member.tasks[member.actor.decode.remote(task)] = task
 
     def _collect(self, timeout: float) -> None:
@@ -139,7 +139,7 @@ class Pool:
             self._failed_starts += 1
         for task in sorted(member.tasks.values(), key=lambda task: task.number, reverse=True):
             self._losses[task.number] += 1
-            self._waiting.appendleft(task)
+            self._queue.appendleft(task)
         most = max([self._failed_starts, *(self._losses[task.number] for task in member.tasks.values())])
         if most >= _MAX_LOSSES:
             when = "while they loaded the model" if not member.is_ready else "over the same sentences"
