@@ -238,7 +238,7 @@ def build(
         resume_publish(out)
         local = nullcontext(Ingestor(model, settings.batch_tokens))
         with ray_ingestor(model, settings.batch_tokens, cluster, progress) if cluster else local as ingestor:
-            paths = [inputs] if isinstance(inputs, str | Path) else inputs
+            paths = [inputs] if isinstance(inputs, str | Path) else list(inputs)
             Builder(partial, model, settings, progress, ingestor).run(paths, format, resume=resume)
         snapshot = Snapshot.open(partial)
         can_train = pairs is not None or len(snapshot.sentences) >= 2

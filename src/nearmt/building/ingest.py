@@ -99,6 +99,13 @@ class StoredPairs:
         return self._recent[unit] if unit in self._recent else int(self._snapshot.units["sentence"][unit])
 
 
+@dataclass(frozen=True)
+class _TokenizedPair:
+    pair: SentencePair
+    source: list[int]
+    target: list[int]
+
+
 @dataclass
 class PendingCommit:
     """The content of the next commit."""
@@ -137,14 +144,14 @@ class PendingCommit:
         stored.add_unit(pair, unit.identity, self.first_unit + len(self.units), unit.sentence_id)
         self.units.append(unit)
 
-    def add_sentence(self, pair: SentencePair, source: list[int], target: list[int], stored: StoredPairs) -> int:
+    def add_sentence(self, new: _TokenizedPair, stored: StoredPairs) -> int:
         """Add a sentence without its unit. Returns the sentence id."""
         sentence = self.first_sentence + len(self.pairs)
-        stored.sentences.add(pair_hash(pair), sentence)
-        self.pairs.append(pair)
-        self.sources.append(source)
-        self.targets.append(target)
-        self.num_entries += len(target)
+        stored.sentences.add(pair_hash(new.pair), sentence)
+        self.pairs.append(new.pair)
+        self.sources.append(new.source)
+        self.targets.append(new.target)
+        self.num_entries += len(new.target)
         return sentence
 
 
@@ -171,32 +178,25 @@ class Ingestor:
         while chunk := list(itertools.islice(unread, _READ_PAIRS)):
             sources = self.model.tokenize_sources([pair.source for pair in chunk])
             targets = self.model.tokenize_targets([pair.target for pair in chunk])
-            for pair, source, target in zip(chunk, sources, targets, strict=True):
-                competing = _competing_units(pair, stored, batch)
+            for new in itertools.starmap(_TokenizedPair, zip(chunk, sources, targets, strict=True)):
+                competing = _competing_units(new.pair, stored, batch)
                 pending.pairs_read += 1
-                pending.tally[self._add(pair, source, target, stored, pending, competing)] += 1
+                pending.tally[self._add(new, stored, pending, competing)] += 1
                 if pending.num_entries >= max_entries:
                     yield pending
                     pending = pending.next()
         if pending.pairs_read:
             yield pending
 
-    def _add(
-        self,
-        pair: SentencePair,
-        source: list[int],
-        target: list[int],
-        stored: StoredPairs,
-        pending: PendingCommit,
-        competing: CompetingUnits,
-    ) -> str:
+    def _add(self, new: _TokenizedPair, stored: StoredPairs, pending: PendingCommit, competing: CompetingUnits) -> str:
         """Add one pair to the pending commit. Returns what became of it."""
+        pair = new.pair
         sentence, old_unit = stored.sentences.find(pair_hash(pair)), stored.unit_with(identity_hash(pair))
         is_stored = old_unit is not None and stored.sentence_of(old_unit) == sentence
         if is_stored or (competing.is_stored and sentence is not None):
             pending.remove(competing.replaced, stored)
             return "replaced" if competing.replaced else "unchanged"
-        if sentence is None and not fits_model(self.model, source, target):
+        if sentence is None and not fits_model(self.model, new.source, new.target):
             return "too long"
         replaced = competing.replaced if old_unit is None else (old_unit,)
         pending.remove(replaced, stored)
@@ -204,7 +204,7 @@ class Ingestor:
         pending.competing.update(origin or "" for origin in competing.origins)
         is_new, had_no_states = sentence is None, False
         if sentence is None:
-            sentence = pending.add_sentence(pair, source, target, stored)
+            sentence = pending.add_sentence(new, stored)
             had_no_states = _move_waiting_units(pair, sentence, old_unit, stored, pending)
         pending.add_unit(pair, Unit.of(pair, sentence, is_first=is_new), stored)
         if replaced and not had_no_states:

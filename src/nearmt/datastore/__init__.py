@@ -5,7 +5,6 @@ manifest commits a change. One writer at a time holds a lock; readers use snapsh
 """
 
 from nearmt.datastore.columns import CommitData, WrittenEntries, append_commit, data_bytes
-from nearmt.datastore.commit_log import Extent
 from nearmt.datastore.copying import Copier, Decode
 from nearmt.datastore.files import (
     build_lock,
@@ -24,7 +23,7 @@ from nearmt.datastore.filters import Filter, Origin, origins
 from nearmt.datastore.hashing import identity_hash, name_hash, pair_hash, text_hash
 from nearmt.datastore.keys import KEY_TYPES, KeyCode
 from nearmt.datastore.lookup import SortedColumn, TextLookup, units_matching
-from nearmt.datastore.manifest import COPY, NAME, BuildProgress, Languages, Manifest, now
+from nearmt.datastore.manifest import NAME, BuildProgress, Languages, Manifest, now
 from nearmt.datastore.parallel import prepare_entry_files, write_entries
 from nearmt.datastore.placement import check_output_folder, has_manifest, open_finished, partial_folder
 from nearmt.datastore.quarantine import Quarantine, QuarantinedFiles, quarantined_files, remove_unfinished_quarantine
@@ -42,10 +41,9 @@ from nearmt.datastore.records import (
 from nearmt.datastore.salvage import Lost, Salvage, salvage
 from nearmt.datastore.snapshot import Snapshot, open_latest
 from nearmt.datastore.units import Unit, date_of
-from nearmt.datastore.verify import Findings, Report, describe_problems, inspect, verify
+from nearmt.datastore.verify import Report, describe_problems, inspect, verify
 
 __all__ = [
-    "COPY",
     "FLAT",
     "KEY_TYPES",
     "NAME",
@@ -54,9 +52,7 @@ __all__ = [
     "Copier",
     "Decode",
     "DevSetRecord",
-    "Extent",
     "Filter",
-    "Findings",
     "HeldOut",
     "IndexRecord",
     "KeyCode",

@@ -113,10 +113,6 @@ def _starts(lengths: Sequence[int], before: int) -> np.ndarray:
     return before + ends - np.array(lengths, dtype=np.int64)
 
 
-def _own_units(data: CommitData, first_sentence: int) -> list[Unit]:
-    return [Unit.of(pair, first_sentence + i, is_first=True) for i, pair in enumerate(data.pairs)]
-
-
 def _sentence_table(data: CommitData, units: Sequence[Unit], lines: list[bytes], before: Counts) -> np.ndarray:
     table = np.zeros(len(data.pairs), SENTENCE)
     table["first_entry"] = before.entries + np.cumsum(data.entry_counts) - data.entry_counts
@@ -155,7 +151,9 @@ def _as_bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, memoryview]:
 
 def _text_contents(before: Counts, data: CommitData) -> tuple[Counts, dict[str, bytes | memoryview]]:
     """The size of a commit, and its bytes for the columns of sentences, units and removals."""
-    units = _own_units(data, before.sentences) if data.units is None else data.units
+    units = data.units
+    if units is None:
+        units = [Unit.of(pair, number, is_first=True) for number, pair in enumerate(data.pairs, before.sentences)]
     text_lines, unit_lines = _text_lines(data.pairs), [unit.line() for unit in units]
     records = np.array([unit.record() for unit in units], UNIT)
     if len(units):

@@ -88,26 +88,26 @@ class _UnitRestorer:
         elif len(commit.units) == len(commit.sentences):
             found = dict(zip(commit.units, commit.sentences, strict=True))
         else:
-            found = self._claims(commit)
+            found = self._infer_first_units(commit)
         for number, sentence in found.items():
             sentences["first_unit"][sentence] = number
         return found
 
-    def _claims(self, commit: CommitRange) -> dict[int, int]:
+    def _infer_first_units(self, commit: CommitRange) -> dict[int, int]:
         """The same if both tables are damaged: where both agree, then what one says, then any free number."""
         sentences, units = self.readable.sentences, self.readable.units
         of_units = {n: int(units["sentence"][n]) for n in commit.units if units["is_first"][n] == 1}
         of_sentences = {int(sentences["first_unit"][sentence]): sentence for sentence in commit.sentences}
         found = {number: sentence for number, sentence in of_units.items() if of_sentences.get(number) == sentence}
-        there = set(found.values())
+        assigned = set(found.values())
         claims = [*of_units.items(), *of_sentences.items()]
         for number, sentence in claims:
             is_in_commit = number in commit.units and sentence in commit.sentences
-            if is_in_commit and number not in found and sentence not in there:
+            if is_in_commit and number not in found and sentence not in assigned:
                 found[number] = sentence
-                there.add(sentence)
+                assigned.add(sentence)
         free = [number for number in commit.units if number not in found]
-        for number, sentence in zip(free, [s for s in commit.sentences if s not in there], strict=False):
+        for number, sentence in zip(free, [s for s in commit.sentences if s not in assigned], strict=False):
             found[number] = sentence
             self.unnumbered[number] = True
         return found
