@@ -106,7 +106,7 @@ def test_values_that_are_no_tokens_are_named(nearmt, store_copy):
     content = bytearray(values.read_bytes())
     content[3] = 0x7F
     values.write_bytes(content)
-    assert_one_sentence(nearmt("translate", store_copy, "-", stdin="x\n"), "no tokens: run nearmt verify")
+    assert_one_sentence(nearmt("translate", store_copy, "-", stdin="x\n"), "not token ids: run nearmt verify")
 
 
 def test_doubtful_training_is_said(nearmt, store_copy, tmp_path):
