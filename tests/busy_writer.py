@@ -2,9 +2,9 @@
 
     PYTHONPATH=examples python tests/busy_writer.py --commits 2000 --pairs 20000
 
-The pairs are added in so many calls, each of them one commit. The other process translates all the while and must not
-meet an error; at the end it must have seen the last commit. Told are the times of the first and the last hundred
-commits: by the clock, and the processor's own, which others that are busy on the machine disturb less.
+Each commit is one call that adds pairs. The other process translates all the time without errors, and at the end must
+have seen the last commit. The script reports the times of the first and the last hundred commits: wall-clock time, and
+processor time, which depends less on other load of the machine.
 """
 
 import argparse
@@ -35,12 +35,12 @@ _SOURCES = [source for source, _ in toy.sentences(4, 13)]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Seconds of every commit, by the clock and of the processor, and what the reader did meanwhile."""
+    """Wall-clock and processor seconds of every commit, and what the reader did meanwhile."""
 
     clock: list[float]
     processor: list[float]
     translated: int
-    looks: int  # versions of the store that the reader has seen
+    looks: int  # versions of the store that the reader saw
     saw_the_last: bool
 
     def ratio(self, seconds: list[float]) -> float:
@@ -62,7 +62,7 @@ class Outcome:
 
 
 def _read(folder: Path, model: Seq2Seq, answer: Connection) -> None:
-    """Translate until there is word to stop, then say what was done, or what went wrong."""
+    """Translate until told to stop, then report what was done, or the error."""
     try:
         translator = Translator(folder, model=model)
         translated, versions = 0, [translator.snapshot.manifest.version]
@@ -79,7 +79,7 @@ def _read(folder: Path, model: Seq2Seq, answer: Connection) -> None:
 
 
 def add_while_reading(folder: Path, model: Seq2Seq, commits: int, pairs: int) -> Outcome:
-    """Build a store in `folder`, and add to it while another process translates."""
+    """Build a store in `folder` and add pairs while another process translates."""
     store = build(write_memory(folder), model=model, out=folder / "busy.store", settings=BUILD, adaptation=ADAPTATION)
     given = [
         SentencePair(source, target, str(number), "busy")
@@ -90,9 +90,9 @@ def add_while_reading(folder: Path, model: Seq2Seq, commits: int, pairs: int) ->
     reader.start()
     writer = Store(store.folder, model=model)
     clock, processor = [], []
-    for piece in batched(given, -(-pairs // commits)):
+    for batch in batched(given, -(-pairs // commits)):
         began, began_processor = time.perf_counter(), time.process_time()
-        writer.add(piece)
+        writer.add(batch)
         clock.append(time.perf_counter() - began)
         processor.append(time.process_time() - began_processor)
     here.send(None)
@@ -113,9 +113,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--commits", type=int, default=2000)
     parser.add_argument("--pairs", type=int, default=20_000)
-    parser.add_argument("--model", type=Path, help="a model's folder; else a tiny one is trained first")
+    parser.add_argument("--model", type=Path, help="a folder with a tiny model; by default one is trained")
     options = parser.parse_args()
-    # Threads do not live through a fork.
+    # Threads do not survive a fork.
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
     folder = Path(tempfile.mkdtemp(prefix="nearmt-busy-"))
@@ -126,7 +126,7 @@ def main() -> None:
     print(outcome)
     shutil.rmtree(folder)
     if not outcome.saw_the_last:
-        raise SystemExit("the reader has not seen the last commit")
+        raise SystemExit("the reader did not see the last commit")
 
 
 if __name__ == "__main__":

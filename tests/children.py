@@ -1,4 +1,4 @@
-"""Child processes that start at once: forked from a server that has imported torch and transformers already."""
+"""Child processes that start fast: they are forked from a server that has already imported torch and transformers."""
 
 import multiprocessing
 import os
@@ -12,14 +12,14 @@ _CONTEXT.set_forkserver_preload(["nearmt.store", "nearmt.translator"])
 
 
 def started(function: Callable[..., Any], *arguments: Any, **options: Any) -> BaseProcess:
-    """A process that runs a function of a test module; the caller ends it."""
+    """Start a process that runs a function of a test module; the caller ends it."""
     process = _CONTEXT.Process(target=function, args=arguments, kwargs=options, daemon=True)
     process.start()
     return process
 
 
 def result_of(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function of a test module returns in a child; the child may not end by a signal or an error."""
+    """Call a function of a test module in a child process, which must not fail, and return its result."""
     receiver, sender = _CONTEXT.Pipe(duplex=False)
     process = started(_send, sender, function, *arguments)
     sender.close()

@@ -1,6 +1,6 @@
-"""What many tests share: a tiny model trained on the spot, and a store of a client's memory made with it.
+"""Shared fixtures: a tiny model that is trained on the fly, and a store of a client's memory.
 
-Made once for all workers of a parallel run: the first takes a lock and makes them, the others find them.
+They are made once for all workers of a parallel run: the first worker takes a lock and makes them.
 """
 
 import shutil
@@ -23,7 +23,7 @@ from skipped import pytest_configure, pytest_sessionfinish, pytest_terminal_summ
 
 __all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_terminal_summary"]
 
-# Files that wait more than they compute come first, so that none of them is left alone at the end of a parallel run.
+# Files that mostly wait come first, so that none of them runs alone at the end of a parallel run.
 FIRST = ("test_milvus.py", "test_ray.py", "test_page.py")
 
 use_profiles()
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
-    torch.set_num_threads(1)  # tests run side by side
+    torch.set_num_threads(1)  # tests run in parallel
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def client(shared_folder: Path, toy_model: Seq2Seq) -> Client:
 
 @pytest.fixture
 def store_copy(client: Client, tmp_path: Path) -> Path:
-    """A store that a test may harm."""
+    """A copy of the client's store that a test may change or damage."""
     shutil.copytree(client.store, tmp_path / "copy.store")
     assert Store(tmp_path / "copy.store").verify().is_sound
     return tmp_path / "copy.store"
@@ -115,5 +115,5 @@ def made(shared_folder: Path, toy_model: Seq2Seq) -> Path:
 
 @pytest.fixture
 def harmed(made: Path, tmp_path: Path) -> Path:
-    """A copy of it to damage."""
+    """A copy of `made` to damage."""
     return Path(shutil.copytree(made, tmp_path / "harmed.store"))

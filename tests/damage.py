@@ -1,4 +1,4 @@
-"""Damaging a store in every way that the tests and the table of the docs look at."""
+"""Damaging a store, for the tests of repair and the table in docs/repair.md."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def pair(source: str, target: str, unit: str, origin: str = "client") -> Sentenc
 
 
 def make_store(folder: Path, model: Seq2Seq) -> Path:
-    """Built in several commits, then added to, corrected, removed from, and added to again."""
+    """Make a store of several commits, with additions, corrections and removals."""
     store = build(write_memory(folder), model=model, out=folder / "a.store", settings=BUILD, adaptation=ADAPTATION)
     store.add([pair("die neue zelle .", "the new cell .", "n1"), pair("das feld .", "the field .", "n2")])
     store.add([pair("die neue zelle .", "the fresh cell .", "n1")])  # a correction
@@ -35,7 +35,7 @@ def make_store(folder: Path, model: Seq2Seq) -> Path:
 
 
 def path_of(folder: Path, name: str) -> Path:
-    """A file of a store by its name in the table."""
+    """The path of a file by its name in the table."""
     if name in ("index", "network"):
         (found,) = folder.glob("index-*" if name == "index" else "metak-*")
         return found
@@ -51,7 +51,7 @@ def flip(path: Path, byte: int) -> None:
 
 
 def harm(folder: Path, name: str, how: str, share: float = 0.5) -> None:
-    """Flip a byte of a file, cut it off or take it away."""
+    """Flip a byte of a file, truncate it or delete it."""
     path = path_of(folder, name)
     at = int(path.stat().st_size * share)
     if how == "flipped":
@@ -77,7 +77,7 @@ def states_of(snapshot: Snapshot) -> dict[tuple[str, str], list[np.ndarray]]:
 
 
 def check_states(made: Path, repaired: Path, waiting: int) -> None:
-    """States are those of the original; sentences of batches that are the same have the same bits."""
+    """Check that all states are those of the original store, up to rounding, and count sentences without states."""
     before, after = states_of(Snapshot.open(made)), states_of(Snapshot.open(repaired))
     assert sum(not len(states[1]) for states in after.values()) == waiting
     for sides, (keys, values, probabilities, positions) in after.items():

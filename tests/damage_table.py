@@ -1,8 +1,8 @@
-"""Damage every file of a store in every way, verify and repair it, and print what came of it as a table.
+"""Damage every file of a store in every way, verify and repair it, and print the results as a table.
 
     PYTHONPATH=examples python tests/damage_table.py
 
-The store has 122 sentences in several commits; the table in docs/repair.md is what this prints.
+The store has 122 sentences in several commits. docs/repair.md contains the output.
 """
 
 import argparse
@@ -27,14 +27,17 @@ def run(*arguments: object) -> tuple[int, dict]:
     return done.exit_code, json.loads(done.stdout)
 
 
-def told(repaired: dict) -> str:
-    """A repair in a few words."""
+def summary(repaired: dict) -> str:
+    """A short description of a repair."""
     parts = [f"{repaired['kept_sentences']} kept"]
     names = {
-        "recomputed_sentences": "{} recomputed", "waiting_sentences": "{} of them wait", "lost_sentences": "{} lost",
-        "lost_units": "{} units lost", "incomplete_units": "{} units incomplete",
+        "recomputed_sentences": "{} recomputed",
+        "waiting_sentences": "{} of them wait",
+        "lost_sentences": "{} lost",
+        "lost_units": "{} units lost",
+        "incomplete_units": "{} units incomplete",
         "lost_removals": "{} removals lost",
-    }  # fmt: skip
+    }
     parts += [text.format(repaired[name]) for name, text in names.items() if repaired[name]]
     return ", ".join([*parts, *(["training lost"] if repaired["lost_networks"] else [])])
 
@@ -58,7 +61,7 @@ def row(made: Path, model: Path, work: Path, name: str, how: str) -> list[str]:
         code, repaired = run("verify", folder, "--repair", "--offline")
         if not has_model:
             away.rename(model)
-        results += [told(repaired), str(code)]
+        results += [summary(repaired), str(code)]
         shutil.rmtree(folder)
     return [name, how, shortened(report["problems"]), *results]
 
@@ -72,7 +75,7 @@ def rows(work: Path, model: Path) -> Iterator[list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", type=Path, help="a folder with a tiny model; else one is trained first")
+    parser.add_argument("--model", type=Path, help="a folder with a tiny model; by default one is trained")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nearmt-damage-") as folder:
         work = Path(folder)

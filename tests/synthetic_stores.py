@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from nearmt.corpus import SentencePair
-from nearmt.datastore import Languages, Manifest, SegmentData, Snapshot, append_segment
+from nearmt.datastore import CommitData, Languages, Manifest, Snapshot, append_commit
 
 WIDTH = 4
 
@@ -15,7 +15,7 @@ def make_store(folder: Path, keys: np.ndarray, per_sentence: int = 1, sources: l
     manifest = Manifest(model={}, languages=Languages("de", "en"), width=keys.shape[1])
     count = len(keys) // per_sentence
     names = sources or [f"source {i}" for i in range(count)]
-    data = SegmentData(
+    data = CommitData(
         [SentencePair(names[i], f"target {i}") for i in range(count)],
         np.full(count, per_sentence),
         keys.astype(np.float16),
@@ -23,13 +23,13 @@ def make_store(folder: Path, keys: np.ndarray, per_sentence: int = 1, sources: l
         np.ones(len(keys), np.float16),
         np.zeros(len(keys), np.uint16),
     )
-    manifest = append_segment(folder, manifest, data).changed()
+    manifest = append_commit(folder, manifest, data).changed()
     manifest.save(folder)
     return Snapshot.open(folder)
 
 
 def clustered(count: int, width: int, seed: int = 1) -> np.ndarray:
-    """Keys in clumps, as decoder states are."""
+    """Keys in clusters, like decoder states."""
     rng = np.random.default_rng(seed)
     centers = rng.standard_normal((max(1, count // 40), width)) * 3
     return centers[rng.integers(0, len(centers), count)] + rng.standard_normal((count, width))
@@ -44,7 +44,7 @@ def brute_force(snapshot: Snapshot, queries: np.ndarray, k: int) -> np.ndarray:
 def extended(folder: Path, keys: np.ndarray, removed: list[int]) -> Snapshot:
     manifest = Manifest.load(folder)
     first = manifest.num_sentences
-    data = SegmentData(
+    data = CommitData(
         [SentencePair(f"late {first + i}", "x") for i in range(len(keys))],
         np.ones(len(keys), np.int64),
         keys.astype(np.float16),
@@ -53,15 +53,15 @@ def extended(folder: Path, keys: np.ndarray, removed: list[int]) -> Snapshot:
         np.zeros(len(keys), np.uint16),
         removed_units=removed,
     )
-    append_segment(folder, manifest, data).changed().save(folder)
+    append_commit(folder, manifest, data).changed().save(folder)
     return Snapshot.open(folder)
 
 
-def segment(texts: list[tuple[str, str]], seed: int) -> SegmentData:
+def segment(texts: list[tuple[str, str]], seed: int) -> CommitData:
     rng = np.random.default_rng(seed)
     counts = rng.integers(1, 5, len(texts))
     total = int(counts.sum())
-    return SegmentData(
+    return CommitData(
         [SentencePair(s, t, unit_id=f"{s}-id", origin="file") for s, t in texts],
         counts,
         rng.standard_normal((total, WIDTH)).astype(np.float16),
@@ -71,7 +71,7 @@ def segment(texts: list[tuple[str, str]], seed: int) -> SegmentData:
     )
 
 
-def appended(folder: Path, manifest: Manifest, data: SegmentData) -> Manifest:
-    changed = append_segment(folder, manifest, data).changed()
+def appended(folder: Path, manifest: Manifest, data: CommitData) -> Manifest:
+    changed = append_commit(folder, manifest, data).changed()
     changed.save(folder)
     return changed

@@ -1,4 +1,4 @@
-"""The whole path on a tiny trained model: what is retrieved helps, what is switched off changes nothing."""
+"""Translation with a tiny trained model: retrieval helps, and without it the output is the plain model's."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def test_pairs(client):
     return client.test_pairs[:40]
 
 
-def test_the_memory_brings_the_clients_terms(translator, test_pairs):
+def test_translations_use_the_terms_of_the_memory(translator, test_pairs):
     references = [target for _, target in test_pairs]
     sources = [source for source, _ in test_pairs]
     plain = Translator(translator.snapshot.folder, model=translator.model, method="base")
@@ -41,7 +41,7 @@ def test_the_memory_brings_the_clients_terms(translator, test_pairs):
     assert adaptive > 95
 
 
-def test_a_memory_of_its_own_sentences_reproduces_them(toy_model, client, tmp_path):
+def test_sentences_that_are_stored_are_reproduced(toy_model, client, tmp_path):
     store = build(client.test, model=toy_model, out=tmp_path / "own.store", dev=client.memory, adaptation=QUICK)
     translator = Translator(store.folder, model=toy_model)
     pairs = client.test_pairs
@@ -50,7 +50,7 @@ def test_a_memory_of_its_own_sentences_reproduces_them(toy_model, client, tmp_pa
     assert same / len(pairs) > 0.95
 
 
-def test_with_shuffled_values_it_falls_back_to_the_model(store_copy, toy_model, client):
+def test_a_store_with_shuffled_values_does_no_harm(store_copy, toy_model, client):
     path = next((store_copy / "data-000001").glob("values*"))
     values = np.fromfile(path, np.int32)
     np.random.default_rng(1).shuffle(values)
@@ -65,14 +65,14 @@ def test_with_shuffled_values_it_falls_back_to_the_model(store_copy, toy_model, 
     assert abs(scores[0] - scores[1]) <= 0.2
 
 
-def test_share_zero_is_the_plain_model(translator, toy_model, test_pairs):
+def test_a_knn_share_of_zero_is_the_plain_model(translator, toy_model, test_pairs):
     sources = toy_model.tokenize_sources([source for source, _ in test_pairs])
     plain = Decoder(toy_model).decode(sources)
     none = Decoder(toy_model, translator.retriever, Vanilla(4, 10.0, 0.0)).decode(sources)
     assert plain == none
 
 
-def test_a_forced_end_costs_nothing_with_a_memory_either(translator, toy_model, test_pairs, monkeypatch):
+def test_a_forced_end_has_probability_one_with_retrieval(translator, toy_model, test_pairs, monkeypatch):
     monkeypatch.setattr(toy_model.rules, "_forced_end", list(toy_model.eos_token_ids)[:1])
     decoding = DecodingSettings(length_factor=0, length_extra=1)
     decoder = Decoder(toy_model, translator.retriever, Vanilla(4, 10.0, 0.5), decoding)
@@ -80,7 +80,7 @@ def test_a_forced_end_costs_nothing_with_a_memory_either(translator, toy_model, 
     assert (best.token_ids, best.log_probability) == (tuple(toy_model.eos_token_ids[:1]), 0.0)
 
 
-def test_plain_decoding_is_what_generate_gives(toy_model, test_pairs):
+def test_plain_decoding_equals_generate(toy_model, test_pairs):
     settings = DecodingSettings(length_factor=0, length_extra=30)
     sources = toy_model.tokenize_sources([source for source, _ in test_pairs[:8]])
     found = Decoder(toy_model, settings=settings).decode(sources)
@@ -88,9 +88,17 @@ def test_plain_decoding_is_what_generate_gives(toy_model, test_pairs):
     pad = toy_model._pad_token_id
     ids = torch.tensor([row + [pad] * (width - len(row)) for row in sources])
     expected = toy_model._engine.model.generate(
-        ids, attention_mask=(ids != pad).long(), num_beams=4, length_penalty=0.6, max_new_tokens=30, max_length=None,
-        early_stopping=False, do_sample=False, return_dict_in_generate=True, output_scores=True,
-    )  # fmt: skip
+        ids,
+        attention_mask=(ids != pad).long(),
+        num_beams=4,
+        length_penalty=0.6,
+        max_new_tokens=30,
+        max_length=None,
+        early_stopping=False,
+        do_sample=False,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
     for i, hypotheses in enumerate(found):
         wanted = [t for t in expected.sequences[i].tolist()[1:] if t != pad]
         assert list(hypotheses[0].token_ids) == wanted
@@ -98,7 +106,7 @@ def test_plain_decoding_is_what_generate_gives(toy_model, test_pairs):
 
 
 @pytest.mark.parametrize("method", ["adaptive", "vanilla", "uniform", "base"])
-def test_a_batch_gives_what_each_sentence_gives_alone(client, toy_model, test_pairs, method):
+def test_translating_a_batch_equals_translating_each_sentence_alone(client, toy_model, test_pairs, method):
     sources = [source for source, _ in test_pairs[:12]]
     translator = Translator(client.store, model=toy_model, method=method)
     together = translator.translate(sources)
@@ -108,7 +116,7 @@ def test_a_batch_gives_what_each_sentence_gives_alone(client, toy_model, test_pa
         assert alone.score == pytest.approx(result.score, abs=1e-4)
 
 
-def test_order_and_number_are_kept_and_empty_stays_empty(translator):
+def test_results_are_in_order_and_an_empty_text_stays_empty(translator):
     texts = ["die neue tabelle zeigt die zelle .", "", "   ", "heute zeigt die zelle die neue tabelle ."]
     results = translator.translate(texts)
     assert [result.source for result in results] == texts
@@ -120,18 +128,18 @@ def test_order_and_number_are_kept_and_empty_stays_empty(translator):
         translator.translate("one string")
 
 
-def test_a_text_longer_than_the_model_takes_is_translated_in_pieces(translator):
+def test_a_text_that_is_too_long_for_the_model_is_translated_in_parts(translator):
     sentence = "die neue tabelle zeigt die zelle ."
     (result,) = translator.translate([" ".join([sentence] * 12)])
-    assert result.text.count(".") == 2  # the toy model ends after one sentence: one a piece
+    assert result.text.count(".") == 2  # the toy model ends after one sentence: one per part
     assert len(result.tokens) == len(result.token_ids)
 
 
-def test_evidence_names_the_segments_and_adds_up(translator):
+def test_evidence_shows_sentence_pairs_and_its_weights_sum_to_one(translator):
     (result,) = translator.translate(["heute öffnet die tabelle die große zelle ."])
     assert "spreadsheet" in result.text
     changed = [token for token in result.tokens if not token.is_models_first_choice]
-    assert changed, "the memory should have changed a word"
+    assert changed, "retrieval should have changed a word"
     for token in result.tokens:
         votes = sum(n.weight for n in token.neighbors if n.token_id == token.token_id)
         assert token.probability == pytest.approx(token.nmt_share * token.nmt_probability + votes, abs=1e-4)
@@ -153,7 +161,7 @@ def test_evidence_explains_the_score(translator):
     assert result.score == pytest.approx(total / len(result.tokens) ** 0.6, abs=1e-3)
 
 
-def test_n_best_comes_best_first(client, toy_model):
+def test_alternatives_are_sorted_by_score(client, toy_model):
     settings = DecodingSettings(beam=BeamSettings(num_beams=4, num_hypotheses=3))
     translator = Translator(client.store, model=toy_model, decoding=settings)
     (result,) = translator.translate(["die neue tabelle zeigt die zelle ."])
@@ -163,7 +171,7 @@ def test_n_best_comes_best_first(client, toy_model):
     assert len({result.text, *(text for text, _ in result.alternatives)}) == 3
 
 
-def test_evaluation_compares_and_warns_of_leaks(translator, client):
+def test_evaluation_compares_methods_and_counts_leaked_sentences(translator, client):
     pairs = [SentencePair(*pair) for pair in client.test_pairs[:30]]
     leaked = [translator.snapshot.text(0), SentencePair(translator.snapshot.text(1).source, "something else")]
     result = evaluate(translator, pairs + leaked, ["base", "vanilla", "adaptive"])
@@ -178,7 +186,7 @@ def test_evaluation_compares_and_warns_of_leaks(translator, client):
     assert scores["adaptive"].bleu == pytest.approx(own)
 
 
-def test_systems_that_say_the_same_are_not_called_different():
+def test_identical_outputs_are_not_significantly_different():
     outputs, references = ["a b c d e", "f g h i j"] * 5, ["a b c d x", "f g h i j"] * 5
     scores = compare({"base": outputs, "other": list(outputs)}, references, ["base"]).scores
     assert scores["other"].p_values["base"] == 1
@@ -197,23 +205,23 @@ def test_an_untrained_store_translates_only_with_an_explicit_method(toy_model, c
 
 
 @pytest.mark.parametrize("saw", [{"keys": "float32"}, {"index": "IVF8,PQ8", "reranked": 0}])
-def test_meta_k_belongs_to_the_distances_it_saw(store_copy, toy_model, saw):
+def test_meta_k_is_refused_with_other_distances_than_in_training(store_copy, toy_model, saw):
     manifest = Manifest.load(store_copy)
-    learned = manifest.adaptation
-    manifest.changed(adaptation=replace(learned, retrieval=replace(learned.retrieval, **saw))).save(store_copy)
+    training = manifest.adaptation
+    manifest.changed(adaptation=replace(training, retrieval=replace(training.retrieval, **saw))).save(store_copy)
     with pytest.raises(StoreMismatchError, match="nearmt train"):
         Translator(store_copy, model=toy_model)
 
 
-def test_meta_k_goes_with_any_index_whose_candidates_are_measured_on_the_same_keys(store_copy, toy_model):
+def test_meta_k_works_with_any_index_that_is_reranked_on_the_same_keys(store_copy, toy_model):
     manifest = Manifest.load(store_copy)
-    learned = manifest.adaptation
-    saw = replace(learned.retrieval, index="IVF8,PQ8", reranked=64)
-    manifest.changed(adaptation=replace(learned, retrieval=saw)).save(store_copy)
+    training = manifest.adaptation
+    saw = replace(training.retrieval, index="IVF8,PQ8", reranked=64)
+    manifest.changed(adaptation=replace(training, retrieval=saw)).save(store_copy)
     assert Translator(store_copy, model=toy_model).method.name == "adaptive"
 
 
-def test_dev_pairs_that_stand_in_the_store_are_searched_without_themselves(translator, toy_model):
+def test_dev_pairs_that_are_stored_do_not_retrieve_themselves(translator, toy_model):
     snapshot = translator.snapshot
     dev = dev_from_pairs(toy_model, snapshot, [snapshot.text(3), SentencePair("neu", "new")], "test")
     assert dev.excluded[0].tolist() == [3]
@@ -223,18 +231,20 @@ def test_dev_pairs_that_stand_in_the_store_are_searched_without_themselves(trans
     assert all(row is not None and len(row) >= 1 for row in own.excluded)
 
 
-def test_the_cache_holds_no_neighbor_that_was_to_be_left_out(translator, toy_model):
+def test_the_neighbor_cache_leaves_out_excluded_sentences(translator, toy_model):
     snapshot = translator.snapshot
     dev = dev_from_pairs(toy_model, snapshot, [snapshot.text(i) for i in range(20)], "test")
     cache = collect_cache(toy_model, translator.retriever, dev, 8)
     owners = snapshot.sentence_ids_of(cache.neighbors.entry_ids.numpy())
     assert cache.neighbors.found.all()
     assert not (owners == cache.sentence_ids.numpy()[:, None]).any()
-    assert (translator.retriever.search(cache.states.float(), 1).squared_distances < 0.01).all(), "they do stand there"
+    assert (translator.retriever.search(cache.states.float(), 1).squared_distances < 0.01).all(), (
+        "without exclusion they are found"
+    )
 
 
-def test_the_best_bleu_wins_and_then_the_likelier(translator, toy_model, client):
-    """Planted candidates: one that helps, one that harms."""
+def test_the_trial_with_the_best_bleu_wins_and_then_the_likelier(translator, toy_model, client):
+    """One candidate uses retrieval, the other does not."""
     from nearmt.training.train_store import StoreTrainer, Trial, best_trial
 
     good, bad = Vanilla(4, 0.1, 0.9), Vanilla(4, 0.1, 0.0)
@@ -247,12 +257,16 @@ def test_the_best_bleu_wins_and_then_the_likelier(translator, toy_model, client)
     assert best_trial([Trial(bad, 2.0, 50.0), Trial(good, 1.0, 50.0)]).method == good
 
 
-def test_settings_that_score_alike_are_told_apart_by_likelihood():
+def test_settings_with_similar_scores_are_ranked_by_likelihood():
     from nearmt.training.train_store import Trial, likeliest_good_trial
 
     references = [f"the cat sat on the mat {i}" for i in range(10)]
     one_wrong = ("a cat sat on the mat 0", *references[1:])
-    two_wrong = (*references[:8], "a cat sat on the mat 8", "a cat sat on the mat 9")  # one sentence more is no proof
+    two_wrong = (
+        *references[:8],
+        "a cat sat on the mat 8",
+        "a cat sat on the mat 9",
+    )  # one more wrong sentence is not significant
     wrong = tuple(f"{i} it was not there" for i in range(10))
     lucky = Trial(Vanilla(1, 1.0, 0.1), 2.0, 97.0, one_wrong)
     likely = Trial(Vanilla(2, 1.0, 0.1), 1.5, 94.0, two_wrong)
@@ -262,7 +276,7 @@ def test_settings_that_score_alike_are_told_apart_by_likelihood():
     assert likeliest_good_trial([bad], references) is bad
 
 
-def test_tuning_chooses_what_is_likely_and_records_what_it_tried(store_copy, toy_model, client):
+def test_tuning_prefers_likely_settings_and_records_all_trials(store_copy, toy_model, client):
     settings = replace(QUICK, temperature=None, max_decoded=10)
     described = Store(store_copy).train(client.dev, model=toy_model, settings=settings)
     tried = described["tried"]
@@ -274,7 +288,7 @@ def test_tuning_chooses_what_is_likely_and_records_what_it_tried(store_copy, toy
     assert [t["loss"] for t in tried["adaptive"][:5]] == sorted(t["loss"] for t in tried["adaptive"][:5])
 
 
-def test_a_store_that_was_built_anew_meanwhile_is_not_given_the_network(store_copy, toy_model, client):
+def test_a_network_is_not_committed_to_a_store_that_was_rebuilt(store_copy, toy_model, client):
     from nearmt.methods.metak import MetaK
     from nearmt.training.commit import commit_training
 
@@ -285,7 +299,7 @@ def test_a_store_that_was_built_anew_meanwhile_is_not_given_the_network(store_co
         commit_training(snapshot, {"adaptive": MetaK(4, 1.0)}, manifest.adaptation)
 
 
-def test_a_reader_still_finds_the_network_of_its_manifest_after_a_training(store_copy, toy_model, client):
+def test_a_reader_of_an_older_manifest_still_finds_its_network(store_copy, toy_model, client):
     from nearmt.methods.registry import MethodRequest, make_method
     from nearmt.retrieval.search import Retriever
 
@@ -294,14 +308,14 @@ def test_a_reader_still_finds_the_network_of_its_manifest_after_a_training(store
     assert make_method(MethodRequest(), before, Retriever(before), "torch") is not None
 
 
-def test_training_on_the_memory_itself_also_adapts(toy_model, client, tmp_path, test_pairs):
+def test_training_on_the_memory_itself_works(toy_model, client, tmp_path, test_pairs):
     store = build(client.memory, model=toy_model, out=tmp_path / "s.store", adaptation=QUICK)
     assert "memory itself" in store.info()["adaptation"]["trained_on"]["origin"]
     outputs = Translator(store.folder, model=toy_model).translate([source for source, _ in test_pairs])
     assert bleu([output.text for output in outputs], [target for _, target in test_pairs]) > 95
 
 
-def test_the_paper_way_of_training_is_an_option(store_copy, toy_model, client):
+def test_training_can_follow_the_paper(store_copy, toy_model, client):
     described = Store(store_copy).train(
         client.dev, model=toy_model, settings=replace(QUICK, paper=True, temperature=None)
     )
@@ -310,7 +324,7 @@ def test_the_paper_way_of_training_is_an_option(store_copy, toy_model, client):
     assert described["trained_on"]["tokens"] == described["held_out"]["tokens"]
 
 
-def test_two_threads_translate_without_mixing(translator, test_pairs):
+def test_two_threads_can_translate_at_once(translator, test_pairs):
     from concurrent.futures import ThreadPoolExecutor
 
     sources = [source for source, _ in test_pairs[:8]]
@@ -320,7 +334,7 @@ def test_two_threads_translate_without_mixing(translator, test_pairs):
     assert together == alone * 3
 
 
-def test_sentences_of_the_toy_language_are_not_shared_between_its_files(client):
+def test_the_toy_files_have_no_sentences_in_common(client):
     files = [path.read_text(encoding="utf-8").splitlines() for path in (client.memory, client.dev, client.test)]
     assert sum(map(len, files)) == len({line for lines in files for line in lines}) == 900
     assert toy.sentences(5, 1) == toy.sentences(5, 1)

@@ -1,13 +1,13 @@
-"""Kill the writers of a store at random moments and look whether anything was lost.
+"""Kill the writers of a store at random moments and check that nothing is lost.
 
     PYTHONPATH=examples python tests/torture.py --kills 300
 
-A process that has loaded a tiny model forks one child after another. Each changes a store (build, add, correct, remove,
-compact, train, or repair after a byte was flipped), says over a pipe which changes have returned, and is killed with
-SIGKILL: half of the time after a random delay, half of the time at a random touch of the disk. Then another child looks
-at what is left: the store opens, its checksums fit, it holds what was reported and nothing else but perhaps commits of
-the change under way, it is searched rightly, a new Translator translates, and nothing is left lying about after the
-next change. A repair that was killed is made again, and the damaged files are there to be deleted.
+A process that has loaded a tiny model forks one child after another. Each child changes a store (build, add, correct,
+remove, compact, train, or repair after a byte was flipped), reports finished changes over a pipe, and is killed with
+SIGKILL: half of the time after a random delay, half of the time at a random access to the disk. Then another child
+checks the store: it opens, its checksums match, it contains all reported changes and at most some commits of the
+interrupted one, searching and translating work, and the next change deletes all leftovers. An interrupted repair is
+repeated, and the damaged files must still be there.
 """
 
 import argparse
@@ -27,26 +27,26 @@ from nearmt.building import editing
 from nearmt.models import Seq2Seq
 from nearmt.store import build
 from torture_children import Fate, run_child
-from torture_memory import PAIRS_A_COMMIT, Change, Memory, random_change
+from torture_memory import PAIRS_PER_COMMIT, Change, Memory, random_change
 from torture_store import (
     ADAPTATION,
     BUILD,
     check_store,
     check_unfinished_build,
     damage,
-    finish_repair,
-    is_same_store,
+    difference_between,
     perform,
+    repair_again,
     settle,
     write_memory,
 )
 
 KINDS = ("build", "add", "correct", "remove", "compact", "train", "repair")
-_FOLLOWING = 2  # changes behind the one that is meant to be killed, so that a late kill hits something too
+_FOLLOWING = 2  # changes after the one to be killed, so that a late kill interrupts something too
 
 
 class Torture:
-    """One store that is changed and killed, and one place where builds are."""
+    """One store whose writers are killed, and builds that are killed."""
 
     def __init__(self, folder: Path, model: Seq2Seq, seed: int) -> None:
         self.folder, self.model, self.random = folder, model, random.Random(seed)
@@ -56,32 +56,32 @@ class Torture:
         self.kills: Counter[str] = Counter()
         self.ways: Counter[str] = Counter()
         self.places: Counter[str] = Counter()
-        self.lengths: dict[str, tuple[float, int]] = {}  # seconds and touches of the disk, by kind of change
+        self.lengths: dict[str, tuple[float, int]] = {}  # kind of change → seconds and disk accesses
         self.builds = 0
 
     def prepare(self) -> None:
-        """A store to begin with, the one that every killed build must equal, and how long each change takes."""
-        self._unharmed("build", lambda: self._build(self.folder / "reference.store"), self.folder)
+        """Make the first store and the reference for killed builds, and measure how long each change takes."""
+        self._measure("build", lambda: self._build(self.folder / "reference.store"), self.folder)
         shutil.copytree(self.folder / "reference.store", self.store)
         for kind in KINDS[1:]:
             change = random_change(self.random, self.memory, kind)
             if kind == "repair":
                 damage(self.store, self.random)
-            self._unharmed(kind, lambda change=change: perform(self.store, change, self.model), self.store)
-            self.memory.heed(change)
-        finish_repair(self.store, self.model)
+            self._measure(kind, lambda change=change: perform(self.store, change, self.model), self.store)
+            self.memory.apply(change)
+        repair_again(self.store, self.model)
 
-    def _unharmed(self, kind: str, work: Callable[[], object], watched: Path) -> None:
+    def _measure(self, kind: str, work: Callable[[], object], watched: Path) -> None:
         fate = run_child(lambda report: work(), watched)
         if fate.error:
-            raise SystemExit(f"{kind} fails by itself: {fate.error}")
-        self.lengths[kind] = fate.seconds, fate.touches
+            raise SystemExit(f"{kind} fails without being killed: {fate.error}")
+        self.lengths[kind] = fate.seconds, fate.accesses
 
     def _build(self, out: Path, *, resume: bool = False, force: bool = False) -> None:
         build(self.inputs, model=self.model, out=out, settings=BUILD, adaptation=ADAPTATION, resume=resume, force=force)
 
     def run(self, kills: int) -> None:
-        """Kill so many."""
+        """Kill this many children."""
         while sum(self.kills.values()) < kills:
             kind = min(KINDS, key=lambda kind: (self.kills[kind], self.random.random()))
             if kind == "build":
@@ -90,16 +90,16 @@ class Torture:
                 self._torture_change(kind)
 
     def _kill(self, kind: str, work: Callable[[Callable[[object], None]], object], watched: Path) -> Fate:
-        """A child that does some work, killed at a random time or touch if it is not done before."""
-        seconds, touches = self.lengths[kind]
+        """Run some work in a child and kill it at a random time or disk access, unless it finishes before."""
+        seconds, accesses = self.lengths[kind]
         if self.random.random() < 0.5:
             fate = run_child(work, watched, delay=self.random.uniform(0, 1.1 * seconds))
             way = "at a random time"
         else:
-            fate = run_child(work, watched, touch=self.random.randint(1, touches + 1))
-            way = "at a touch of the disk"
+            fate = run_child(work, watched, access=self.random.randint(1, accesses + 1))
+            way = "at a disk access"
         if fate.error:
-            raise SystemExit(f"{kind} failed, killed by nobody: {fate.error}")
+            raise SystemExit(f"{kind} failed by itself: {fate.error}")
         if fate.was_killed:
             self.ways[way] += 1
             self.places[fate.place] += 1
@@ -107,45 +107,47 @@ class Torture:
 
     def _torture_change(self, kind: str) -> None:
         changes = [random_change(self.random, self.memory, kind)]
-        foreseen = self.memory.copy()
-        foreseen.heed(changes[0])
+        expected = self.memory.copy()
+        expected.apply(changes[0])
         for _ in range(_FOLLOWING):
-            changes.append(random_change(self.random, foreseen, self.random.choice(["add", "correct", "remove"])))
-            foreseen.heed(changes[-1])
+            changes.append(random_change(self.random, expected, self.random.choice(["add", "correct", "remove"])))
+            expected.apply(changes[-1])
 
         def work(report: Callable[[object], None]) -> None:
             for change in changes:
                 perform(self.store, change, self.model)
                 report(None)
 
-        harmed = damage(self.store, self.random) if kind == "repair" else None
+        damaged = damage(self.store, self.random) if kind == "repair" else None
         fate = self._kill(kind, work, self.store)
         for change in changes[: fate.reported]:
-            self.memory.heed(change)
-        under_way = changes[fate.reported] if fate.was_killed else None
-        if under_way is not None:
-            self.kills[under_way.kind] += 1
-        self._check(under_way, harmed)
+            self.memory.apply(change)
+        interrupted = changes[fate.reported] if fate.was_killed else None
+        if interrupted is not None:
+            self.kills[interrupted.kind] += 1
+        self._check(interrupted, damaged)
 
-    def _check(self, under_way: Change | None, harmed: str | None) -> None:
-        allowed = [self.memory] if under_way is None else self.memory.on_the_way(under_way)
-        then_settle = self.random.random() < 0.5  # else the next change meets what was left behind
+    def _check(self, interrupted: Change | None, damaged: str | None) -> None:
+        allowed = [self.memory] if interrupted is None else self.memory.states_during(interrupted)
+        settles = self.random.random() < 0.5  # otherwise the next change finds the leftovers
 
-        def look(report: Callable[[object], None]) -> None:
-            if harmed is not None:
-                finish_repair(self.store, self.model)
+        def check(report: Callable[[object], None]) -> None:
+            if damaged is not None:
+                repair_again(self.store, self.model)
             report(check_store(self.store, self.model, allowed, self.random.randrange(1 << 30)))
-            if then_settle:
+            if settles:
                 settle(self.store)
 
-        fate = run_child(look, self.store)
+        fate = run_child(check, self.store)
         if fate.error:
-            what = f"after {under_way} was killed, {harmed} damaged" if harmed else f"after {under_way} was killed"
+            what = (
+                f"after {interrupted} was killed, {damaged} damaged" if damaged else f"after {interrupted} was killed"
+            )
             raise SystemExit(f"{what} ({fate.place}): {fate.error}\nsee {self.store}")
         self.memory = allowed[int(fate.answers[0])]
 
     def _torture_build(self) -> None:
-        """Build with kills until it is through, sometimes in place of an older store."""
+        """Kill and resume a build until it is finished, sometimes replacing an older store."""
         out = self.folder / f"built-{self.builds}.store"
         self.builds += 1
         force = self.random.random() < 0.5
@@ -156,32 +158,32 @@ class Torture:
             work = lambda report: self._build(out, resume=True, force=force)  # noqa: E731
             fate = run_child(work, self.folder) if is_last else self._kill("build", work, self.folder)
             if fate.error:
-                raise SystemExit(f"a build that goes on fails: {fate.error}\nsee {out}")
+                raise SystemExit(f"a resumed build fails: {fate.error}\nsee {out}")
             if not fate.was_killed:
                 left = {path.name for path in self.folder.iterdir() if out.name in path.name} - {out.name}
                 if left:
-                    raise SystemExit(f"{left} was left behind by a build that was done")
+                    raise SystemExit(f"a finished build left {left}")
                 break
             self.kills["build"] += 1
             problem = check_unfinished_build(out, self.built, self.memory if force else None)
             if problem:
                 raise SystemExit(f"after a build was killed at {fate.place}: {problem}\nsee {out}")
             if out.exists() and not force:
-                break  # killed when all was done
-        difference = is_same_store(out, self.folder / "reference.store")
+                break  # killed after it was finished
+        difference = difference_between(out, self.folder / "reference.store")
         if difference:
-            raise SystemExit(f"a build that was killed gives another store: {difference}\nsee {out}")
+            raise SystemExit(f"a killed and resumed build differs from the reference: {difference}\nsee {out}")
         for path in self.folder.glob(f"*{out.name}*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def summary(self, seconds: float) -> str:
-        def told(counts: Counter[str]) -> str:
+        def described(counts: Counter[str]) -> str:
             return ", ".join(f"{what} {count}" for what, count in counts.most_common())
 
         total = sum(self.kills.values())
         return (
-            f"{total} kills in {seconds:.0f} s, nothing lost: {told(self.kills)}\n"
-            f"killed {told(self.ways)}; last touched before: {told(self.places)}"
+            f"{total} kills in {seconds:.0f} s, nothing lost: {described(self.kills)}\n"
+            f"killed {described(self.ways)}; last accessed: {described(self.places)}"
         )
 
 
@@ -189,12 +191,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--model", type=Path, help="a folder with a tiny model; else one is trained first")
+    parser.add_argument("--model", type=Path, help="a folder with a tiny model; by default one is trained")
     options = parser.parse_args()
-    # Threads do not live through a fork.
+    # Threads do not survive a fork.
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
-    editing._PAIRS_A_COMMIT = PAIRS_A_COMMIT
+    editing._PAIRS_PER_COMMIT = PAIRS_PER_COMMIT
     folder = Path(tempfile.mkdtemp(prefix="nearmt-torture-"))
     if options.model is None:
         toy.train_model(folder / "model")

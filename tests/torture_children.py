@@ -1,4 +1,4 @@
-"""Children of the torture: forked, watched and killed."""
+"""Child processes of the torture test: forked, watched and killed."""
 
 import json
 import mmap
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_PATIENCE = 300.0  # seconds; a child that takes longer hangs
+_TIMEOUT = 300.0  # seconds; a child that takes longer hangs
 _LABEL = slice(8, 264)
-_TOUCHES = {"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "shutil.move"}
+_ACCESSES = {"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "shutil.move"}
 Report = Callable[[object], None]
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a child: what it reported, whether it was killed, and what it had touched last."""
+    """The end of a child: what it reported, whether it was killed, and which file it accessed last."""
 
     answers: tuple[Any, ...]
     was_killed: bool
     error: str | None
     seconds: float
-    touches: int
+    accesses: int
     place: str
 
     @property
@@ -36,39 +36,39 @@ class Fate:
 
 
 class _Watch:
-    """Counts, in the child, the touches of files below a folder, and kills at one of them."""
+    """Counts the child's accesses to files below a folder, and kills the child at one of them."""
 
     def __init__(self, folder: Path, kill_at: int | None) -> None:
         self._folder, self._kill_at = str(folder), kill_at
-        self.shared = mmap.mmap(-1, 264)  # number of touches, then the name of what was touched last
+        self.shared = mmap.mmap(-1, 264)  # number of accesses, then the file that was accessed last
 
     def begin(self) -> None:
-        sys.addaudithook(self._heard)
+        sys.addaudithook(self._on_event)
         flush = os.fsync
 
         def fsync(descriptor: int) -> None:
             path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-            self.touch(path)
+            self.record(path)
             flush(descriptor)
-            self.touch(path)
+            self.record(path)
 
         os.fsync = fsync
 
-    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
-        if event in _TOUCHES and args and isinstance(args[0], str | os.PathLike):
-            self.touch(os.fspath(args[0]))
+    def _on_event(self, event: str, args: tuple[Any, ...]) -> None:
+        if event in _ACCESSES and args and isinstance(args[0], str | os.PathLike):
+            self.record(os.fspath(args[0]))
 
-    def touch(self, path: str) -> None:
+    def record(self, path: str) -> None:
         if not isinstance(path, str) or not path.startswith(self._folder):
             return
-        count = self.touches + 1
+        count = self.accesses + 1
         self.shared[:8] = count.to_bytes(8, "little")
         self.shared[_LABEL] = _place_of(path).encode()[:255].ljust(256, b"\0")
         if count == self._kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     @property
-    def touches(self) -> int:
+    def accesses(self) -> int:
         return int.from_bytes(self.shared[:8], "little")
 
     @property
@@ -77,7 +77,7 @@ class _Watch:
 
 
 def _place_of(path: str) -> str:
-    """What kind of file it is, its numbers left out."""
+    """The kind of a file: its name without numbers."""
     name = Path(path).name.lstrip(".").removesuffix(".new")
     kind = "".join(char for char in name.partition(".")[0] if not char.isdigit()).rstrip("-")
     in_work = "compacting" in Path(path).parts[:-1]
@@ -85,30 +85,30 @@ def _place_of(path: str) -> str:
 
 
 def run_child(
-    work: Callable[[Report], object], watched: Path, *, delay: float | None = None, touch: int | None = None
+    work: Callable[[Report], object], watched: Path, *, delay: float | None = None, access: int | None = None
 ) -> Fate:
-    """Fork, do the work there, and kill it after so many seconds or at so many touches of files below `watched`.
+    """Run `work` in a forked child, and kill it after `delay` seconds or at the given access to files below `watched`.
 
-    `work` is handed a function that reports a value. An error of the work comes back as text.
+    `work` is called with a function that reports a value. An error of the work is returned as text.
     """
-    watch = _Watch(watched, touch)
+    watch = _Watch(watched, access)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _be_a_child(work, watch, writing)
+        _run_in_child(work, watch, writing)
     os.close(writing)
     began = time.monotonic()
-    lines = _read(reading, began + (_PATIENCE if delay is None else delay))
+    lines = _read(reading, began + (_TIMEOUT if delay is None else delay))
     seconds = time.monotonic() - began
     os.kill(child, signal.SIGKILL)
-    rest = _read(reading, time.monotonic() + _PATIENCE)
+    rest = _read(reading, time.monotonic() + _TIMEOUT)
     os.close(reading)
     _, status = os.waitpid(child, 0)
     answers = [json.loads(line) for line in (lines + rest).splitlines()]
     errors = [answer["error"] for answer in answers if "error" in answer]
-    if delay is None and seconds > _PATIENCE:
-        errors.append("it hangs")
+    if delay is None and seconds > _TIMEOUT:
+        errors.append("the child hangs")
     is_done = any("done" in answer for answer in answers)
     was_killed = os.WIFSIGNALED(status) and not is_done
     return Fate(
@@ -116,13 +116,13 @@ def run_child(
         was_killed,
         errors[0] if errors else None,
         seconds,
-        watch.touches,
+        watch.accesses,
         watch.place,
     )
 
 
 def _read(pipe: int, until: float) -> str:
-    """What comes out of a pipe until its end or until a time."""
+    """Read from a pipe until its end or a deadline."""
     found = b""
     while (left := until - time.monotonic()) > 0:
         if select.select([pipe], [], [], left)[0]:
@@ -133,7 +133,7 @@ def _read(pipe: int, until: float) -> str:
     return found.decode()
 
 
-def _be_a_child(work: Callable[[Report], object], watch: _Watch, pipe: int) -> None:
+def _run_in_child(work: Callable[[Report], object], watch: _Watch, pipe: int) -> None:
     def tell(**answer: object) -> None:
         os.write(pipe, (json.dumps(answer) + "\n").encode())
 

@@ -1,4 +1,4 @@
-"""What a tortured store should hold: a plain dictionary, and the changes that are made to both."""
+"""The expected contents of the torture test's store, and random changes."""
 
 import json
 import random
@@ -10,7 +10,7 @@ import toy
 
 from nearmt.corpus import SentencePair
 
-PAIRS_A_COMMIT = 8
+PAIRS_PER_COMMIT = 8
 _SENTENCES = toy.sentences(1500, 11, toy.CLIENT)
 _MOST_UNITS = 400
 Key = tuple[str, str, str]  # origin, unit id, source
@@ -18,7 +18,7 @@ Key = tuple[str, str, str]  # origin, unit id, source
 
 @dataclass(frozen=True)
 class Change:
-    """One call: pairs to add, what to remove, or neither (compact, train, repair)."""
+    """One call: pairs to add, a removal, or neither (compact, train, repair)."""
 
     kind: str
     pairs: tuple[SentencePair, ...] = ()
@@ -30,48 +30,49 @@ class Change:
 
 
 class Memory:
-    """Units by what identifies them."""
+    """The units of a store by origin, unit id and source."""
 
     def __init__(self, units: dict[Key, str] | None = None) -> None:
         self.units: dict[Key, str] = dict(units or {})
 
     @classmethod
     def of(cls, path: Path) -> "Memory":
-        """What a store holds that was built from a file."""
+        """The contents of a store that was built from a file."""
         pairs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return cls({(pair["origin"], pair["unit_id"], pair["source"]): pair["target"] for pair in pairs})
 
     def copy(self) -> "Memory":
         return Memory(self.units)
 
-    def heed(self, change: Change) -> None:
+    def apply(self, change: Change) -> None:
         for pair in change.pairs:
             self.units[pair.origin or "", pair.unit_id or "", pair.source] = pair.target
         if change.removal:
             wanted = dict(change.removal)
-            fits = lambda key: all(  # noqa: E731
-                key[("origin", "unit_id", "source").index(name)] == value for name, value in wanted.items()
-            )
-            self.units = {key: target for key, target in self.units.items() if not fits(key)}
+            self.units = {
+                key: target
+                for key, target in self.units.items()
+                if wanted.items() - zip(("origin", "unit_id", "source"), key, strict=True)
+            }
 
-    def on_the_way(self, change: Change) -> list["Memory"]:
-        """All that a kill may leave: what was before, and after each commit of the change."""
+    def states_during(self, change: Change) -> list["Memory"]:
+        """All contents that a kill may leave: those before the change and after each of its commits."""
         found = [self]
-        for start in range(0, len(change.pairs), PAIRS_A_COMMIT):
+        for start in range(0, len(change.pairs), PAIRS_PER_COMMIT):
             found.append(found[-1].copy())
-            found[-1].heed(Change("add", change.pairs[start : start + PAIRS_A_COMMIT]))
+            found[-1].apply(Change("add", change.pairs[start : start + PAIRS_PER_COMMIT]))
         if change.removal:
             found.append(self.copy())
-            found[-1].heed(change)
+            found[-1].apply(change)
         return found
 
     def content(self) -> Counter[tuple[str, str, str, str]]:
-        """As a store tells it: source, target, unit id, origin."""
+        """Source, target, unit id and origin of each unit."""
         return Counter((source, target, unit, origin) for (origin, unit, source), target in self.units.items())
 
 
 def random_change(chooser: random.Random, memory: Memory, kind: str) -> Change:
-    """A change that fits what is there; large memories shrink."""
+    """A random change of some kind. Large stores shrink."""
     keys = sorted(memory.units)
     if kind in ("compact", "train", "repair"):
         return Change(kind)

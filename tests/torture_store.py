@@ -1,4 +1,4 @@
-"""Changing a tortured store, and looking at what is left of it. Runs in forked children."""
+"""Changing and checking the store of the torture test. Runs in forked children."""
 
 import json
 import random
@@ -13,7 +13,7 @@ import toy
 
 from nearmt.building.builder import BuildSettings
 from nearmt.building.repair import repair
-from nearmt.datastore import Manifest, Snapshot, partial_folder, set_aside_before, verify
+from nearmt.datastore import Manifest, Snapshot, partial_folder, quarantined_files, verify
 from nearmt.datastore.columns import columns_of
 from nearmt.errors import NearMTError
 from nearmt.models import Seq2Seq
@@ -33,7 +33,7 @@ _SOURCES = [source for source, _ in toy.sentences(2, 13)]
 
 
 def write_memory(folder: Path) -> Path:
-    """What stores are built from: units with dates, so that two builds give the same bytes."""
+    """Write the memory to build from. Its units have dates, so that two builds give the same bytes."""
     path = folder / "memory.jsonl"
     lines = [
         {"source": source, "target": target, "unit_id": f"u{number}", "origin": "built", "changed_at": "2024-05-01"}
@@ -58,13 +58,21 @@ def perform(folder: Path, change: Change, model: Seq2Seq) -> None:
         store.train(_DEV, settings=ADAPTATION)
 
 
-# What a repair with the model loses nothing of.
-_DAMAGED = ("keys.float16", "values.int32", "probabilities.float16", "positions.uint16", "sentences.bin",
-            "segments.jsonl", "manifest.json", "index")  # fmt: skip
+# Files that a repair with the model restores completely.
+_DAMAGED = (
+    "keys.float16",
+    "values.int32",
+    "probabilities.float16",
+    "positions.uint16",
+    "sentences.bin",
+    "segments.jsonl",
+    "manifest.json",
+    "index",
+)
 
 
 def damage(folder: Path, chooser: random.Random) -> str:
-    """Flip a byte of a random file that counts; gives its name."""
+    """Flip a committed byte of a random file. Returns its name."""
     manifest, name = Manifest.load(folder), chooser.choice(_DAMAGED)
     path = folder / manifest.data_folder / name
     if name == "manifest.json":
@@ -79,22 +87,22 @@ def damage(folder: Path, chooser: random.Random) -> str:
     return name
 
 
-def finish_repair(folder: Path, model: Seq2Seq) -> None:
-    """A repair that was killed, made again; then delete, as a user would, the damaged files that are set aside."""
+def repair_again(folder: Path, model: Seq2Seq) -> None:
+    """Repeat a killed repair, then delete the quarantined files as a user would."""
     assert repair(folder, model=model).is_whole
     (kept,) = verify(folder).set_aside
     shutil.rmtree(kept.folder)
 
 
 def refusal(call: Callable[[], object]) -> str | None:
-    """The one sentence that something was refused with."""
-    told = None
+    """Call a function. Returns the message of its NearMTError, which must be one line, or None."""
+    message = None
     try:
         call()
     except NearMTError as error:
-        told = str(error)
-    assert told is None or "\n" not in told
-    return told
+        message = str(error)
+    assert message is None or "\n" not in message
+    return message
 
 
 def content_of(snapshot: Snapshot) -> Counter[tuple[str, str, str, str]]:
@@ -102,27 +110,29 @@ def content_of(snapshot: Snapshot) -> Counter[tuple[str, str, str, str]]:
 
 
 def check_store(folder: Path, model: Seq2Seq, allowed: Sequence[Memory], seed: int) -> int:
-    """Which of the allowed contents the store has, when all else is right with it."""
+    """Check a store. Returns which of the allowed contents it has."""
     report = verify(folder)
     assert report.is_sound, report.problems
     snapshot = Store(folder).snapshot()
     content = content_of(snapshot)
-    fitting = [number for number, memory in enumerate(allowed) if memory.content() == content]
+    matching = [number for number, memory in enumerate(allowed) if memory.content() == content]
     missing, more = allowed[-1].content() - content, content - allowed[-1].content()
-    assert fitting, f"none of {len(allowed)} contents fits; of the last {missing} is missing and {more} is too much"
+    assert matching, (
+        f"none of {len(allowed)} contents matches; compared with the last, {missing} is missing and {more} extra"
+    )
     check_search(snapshot, seed)
     translator = Translator(folder, model=model)
     results = translator.translate(_SOURCES)
     assert all(result.text for result in results)
     assert results[0].tokens
-    return fitting[-1]
+    return matching[-1]
 
 
 def check_search(snapshot: Snapshot, seed: int) -> None:
-    """States of live entries find themselves, and nothing that is gone is found."""
+    """Live entries find themselves, and removed entries are not found."""
     alive = np.flatnonzero(snapshot.entry_mask(snapshot.live_sentences))
     chosen = np.random.default_rng(seed).choice(alive, min(16, len(alive)), replace=False)
-    # All are measured, so that what is not found is not there.
+    # All candidates are re-ranked, so the search is exact.
     retriever = Retriever(snapshot, reranked=len(snapshot))
     near = retriever.search(torch.from_numpy(snapshot.float_keys(chosen)), 4)
     assert bool(near.found.all()), "too few neighbours"
@@ -131,25 +141,25 @@ def check_search(snapshot: Snapshot, seed: int) -> None:
 
 
 def settle(folder: Path) -> None:
-    """After the next change, be it an empty one, nothing is left lying about."""
-    Store(folder).remove(unit_id="there is none")
+    """After the next change, even an empty one, there are no leftovers."""
+    Store(folder).remove(unit_id="none")
     manifest = Manifest.load(folder)
     expected = {"manifest.json", "manifest.copy.json", "lock", "compaction-lock", manifest.data_folder}
     expected |= {*manifest.index_files, *manifest.network_files}
-    expected |= {Path(kept.folder).name for kept in set_aside_before(folder, manifest)}
+    expected |= {Path(kept.folder).name for kept in quarantined_files(folder, manifest)}
     left = {path.name for path in folder.iterdir()} - expected
     networks = {name for name in left if name.endswith(".safetensors") and not name.startswith(".")}
-    assert not left - networks, f"{sorted(left - networks)} was left behind"
-    assert len(networks) <= 2, f"old networks pile up: {sorted(networks)}"
+    assert not left - networks, f"leftovers: {sorted(left - networks)}"
+    assert len(networks) <= 2, f"too many old networks: {sorted(networks)}"
 
 
 def check_unfinished_build(out: Path, built: Memory, replaced: Memory | None) -> str | None:
-    """What is wrong after a build was killed: a store is there whole or not at all, and what is begun is sound."""
+    """The problem after a killed build, if any: the store must be complete or absent, the partial build intact."""
     partial = partial_folder(out)
     if (partial / "manifest.json").exists() and not verify(partial).is_sound:
         return f"{partial} is damaged: {verify(partial).problems}"
     if replaced is not None and not out.exists():
-        return f"{out} was to be replaced, and there is none"
+        return f"{out} was being replaced and is missing"
     if out.exists():
         report = verify(out)
         if not report.is_sound:
@@ -159,18 +169,18 @@ def check_unfinished_build(out: Path, built: Memory, replaced: Memory | None) ->
     return None
 
 
-def is_same_store(one: Path, other: Path) -> str | None:
-    """In what two stores differ, times aside."""
+def difference_between(one: Path, other: Path) -> str | None:
+    """The first difference between two stores, apart from times."""
     first, second = Manifest.load(one), Manifest.load(other)
     for column in columns_of(first):
         size = column.size_at(first.extent.counts)
         parts = [(at / first.data_folder / column.name).read_bytes()[:size] for at in (one, other)]
         if parts[0] != parts[1]:
             return column.name
-    learned, expected = (m.adaptation.as_dict() if m.adaptation else {} for m in (first, second))
+    training, expected = (m.adaptation.as_dict() if m.adaptation else {} for m in (first, second))
     for name in ("networks", "vanilla", "held_out", "memory"):
-        if learned.get(name) != expected.get(name):
-            return f"{name}: {learned.get(name)} and not {expected.get(name)}"
+        if training.get(name) != expected.get(name):
+            return f"{name}: {training.get(name)}, expected {expected.get(name)}"
     for name in (*first.index_files, *first.network_files) if first.index else ():
         if (one / name).read_bytes() != (other / name).read_bytes():
             return name

@@ -1,4 +1,4 @@
-"""nearmt: a frozen translation model learns a domain from a translation memory, at once and without fine-tuning.
+"""nearmt: adapt a frozen translation model to a domain with a translation memory, without fine-tuning.
 
     import nearmt
 
@@ -7,7 +7,7 @@
     result = translator.translate(["Die Tabelle ist gesperrt."])[0]
     result.text, result.tokens[3].neighbors, result.tokens[3].nmt_share
 
-Names are loaded when they are first used, so that importing nearmt costs nothing.
+Names are imported when they are first used, so importing nearmt is fast.
 """
 
 import importlib
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Threads of torch and faiss with nothing to do go on waiting actively for milliseconds, and take the processor from
-# the engine meanwhile. This keeps it to what bridges two tensor operations. It counts when torch is loaded, not later.
+# Idle threads of torch and faiss spin for milliseconds and take the CPU from the int8 engine. This limits spinning to
+# the gap between two tensor operations. It must be set before torch is loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 

@@ -1,6 +1,7 @@
-"""What a user holds: a store on disk that can be built, trained, changed, described and checked."""
+"""Public API of a store on disk: build, train, change, describe, verify and repair it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from nearmt import __version__
 from nearmt.building.builder import Builder, BuildSettings
 from nearmt.building.compaction import Compacted, compact, reindex
 from nearmt.building.compatibility import check_model, load_model
-from nearmt.building.corrections import Batch
+from nearmt.building.corrections import EditBatch
 from nearmt.building.editing import Added, Editor, Removed
-from nearmt.building.publish import publish, take_up
+from nearmt.building.ingest import Ingestor
+from nearmt.building.publish import publish, resume_publish
 from nearmt.building.ray import RaySettings, ray_ingestor
 from nearmt.building.repair import Repaired, repair
 from nearmt.building.stats import describe
@@ -23,14 +25,13 @@ from nearmt.datastore import (
     Snapshot,
     TrainingRecord,
     build_lock,
-    is_begun,
+    check_output_folder,
     open_finished,
     partial_folder,
-    refuse_foreign,
     storage_errors,
     verify,
 )
-from nearmt.errors import CorpusError, SettingError, StoreError
+from nearmt.errors import SettingError
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.indexing import IndexSettings
@@ -55,11 +56,11 @@ class Store:
 
     @property
     def manifest(self) -> Manifest:
-        """The store's description as it is now."""
+        """The manifest of the latest commit."""
         return Manifest.load(self.folder)
 
     def snapshot(self) -> Snapshot:
-        """A consistent view for reading."""
+        """A read-only view of the latest commit."""
         return open_finished(self.folder)
 
     def train(
@@ -73,7 +74,7 @@ class Store:
         engine: str | None = None,
         progress: Progress = silent,
     ) -> dict[str, Any]:
-        """Learn how far to trust this memory, from a dev set or, without one, from the memory itself."""
+        """Train Meta-k and its variants, and tune the baselines, on a dev set or, without one, on the store itself."""
         snapshot = self.snapshot()
         if model is None and engine is None:
             model = self._model
@@ -95,20 +96,20 @@ class Store:
         format: str | None = None,
         offline: bool = False,
         keep_both: bool = False,
-        batch: Batch | None = None,
+        batch: EditBatch | None = None,
         progress: Progress = silent,
     ) -> Added:
-        """Add pairs, or correct those that are there.
+        """Add pairs, or correct stored ones.
 
         A pair with a unit id replaces the one with the same unit id, origin and source. A pair without one replaces
         those with the same source and origin, unless `keep_both` is set. Pairs of one call never replace each other;
-        `batch` makes several calls one. The pairs are on disk when this returns, and the next translation uses them.
-        `origin` stands for what the pairs say themselves.
+        neither do those of several calls with the same `batch`. When the call returns, the pairs are on disk, and the
+        next translation uses them. `origin` overrides the origins of the pairs.
         """
         manifest = self.snapshot().manifest
         loaded = load_pairs(pairs, manifest.languages, format)
         given = loaded.pairs if origin is None else [replace(pair, origin=origin) for pair in loaded.pairs]
-        added = self._editor.add(given, self._load(manifest, model, offline), progress, batch or Batch(keep_both))
+        added = self._editor.add(given, self._load(manifest, model, offline), progress, batch or EditBatch(keep_both))
         return replace(added, dropped=loaded.dropped)
 
     def remove(
@@ -119,7 +120,7 @@ class Store:
         source: str | None = None,
         target: str | None = None,
     ) -> Removed:
-        """Remove the units that fit all that is given; no later translation uses them."""
+        """Remove the units that match all given values. Later translations do not use them."""
         self.snapshot()
         return self._editor.remove(
             unit_id=unit_id,
@@ -129,30 +130,34 @@ class Store:
         )
 
     def compact(self, progress: Progress = silent) -> Compacted:
-        """Write what counts anew, with a new index. What was removed is in no file afterwards."""
+        """Rewrite the live data with a new index. Removed data is in no file afterwards."""
         self.snapshot()
         return compact(self.folder, progress)
 
     def index(self, settings: IndexSettings | None = None, progress: Progress = silent) -> dict[str, Any]:
-        """Index the memory anew, in another way or at another place; without settings as it was. Gives what it is."""
+        """Rebuild the index, with its present settings unless others are given. Returns its description."""
         manifest = self.snapshot().manifest
         return reindex(self.folder, settings or IndexSettings.of(manifest), progress).as_dict()
 
     def export_tmx(self, path: str | Path, *, overwrite: bool = False) -> int:
-        """Write the memory as TMX, one unit for each place that a pair comes from; gives their number.
+        """Export all units as TMX. Returns their number.
 
-        A file that exists is replaced only with `overwrite`, and only by a whole one.
+        An existing file is replaced only with `overwrite`, and only by a complete file.
         """
         snapshot = self.snapshot()
         languages = snapshot.manifest.languages
         with storage_errors(Path(path)):
             return write_tmx(
-                Path(path), snapshot.all_units(), languages.source or "und", languages.target or "und", __version__,
+                Path(path),
+                snapshot.all_units(),
+                languages.source or "und",
+                languages.target or "und",
+                __version__,
                 overwrite=overwrite,
-            )  # fmt: skip
+            )
 
     def _load(self, manifest: Manifest, model: Seq2Seq | str | Path | None, offline: bool) -> Seq2Seq:
-        """The model given, or the store's own, loaded once."""
+        """The given model, or the store's own, which is loaded once."""
         if isinstance(model, Seq2Seq):
             self._model = model
         elif model is not None or self._model is None:
@@ -161,19 +166,19 @@ class Store:
         return self._model
 
     def info(self) -> dict[str, Any]:
-        """Counts, origins, model, index with its recall, what was learned and what is due."""
+        """Counts, origins, model, index with its recall, training results and recommended maintenance."""
         return describe(self.snapshot())
 
     def verify(self) -> Report:
-        """Compare every byte that counts with its checksum."""
+        """Compare all committed data with its checksums."""
         return verify(self.folder)
 
     def repair(
         self, *, model: Seq2Seq | str | Path | None = None, offline: bool = False, progress: Progress = silent
     ) -> Repaired:
-        """Keep every sentence whose text can be read, and compute states that were lost with the store's model.
+        """Keep every sentence whose text can be read, and compute lost states with the store's model.
 
-        See `nearmt.repair` for a store that is too damaged to be opened.
+        Use `nearmt.repair` for a store that is too damaged to open.
         """
         return repair(self.folder, model=model or self._model, offline=offline, progress=progress)
 
@@ -198,7 +203,7 @@ def _train(
 def build(
     inputs: str | Path | Sequence[str | Path],
     *,
-    model: Seq2Seq | str | Path,
+    model: Seq2Seq | str | Path | Callable[[], Seq2Seq],
     out: str | Path,
     source_lang: str | None = None,
     target_lang: str | None = None,
@@ -214,30 +219,27 @@ def build(
 ) -> Store:
     """Build a store from a translation memory and train it.
 
-    The store appears at `out` when it is finished; until then the work stands in `out`.partial, where `resume`
-    goes on after an interruption. An existing store is replaced only with `force`, and only by a finished one.
-    With `cluster` the memory is decoded by workers on Ray, and the store is the same.
+    The store appears at `out` when it is finished. Until then the build is in `out`.partial, where `resume` continues
+    it after an interruption. An existing store is replaced only with `force`, and only by a finished one. `model` may
+    be a function that loads the model: it is called after the other arguments were checked. With `cluster`, workers on
+    Ray decode the memory; the store is the same.
     """
-    out = Path(out).absolute()
-    paths = [inputs] if isinstance(inputs, str | Path) else list(inputs)
-    check_place(out, resume=resume, force=force)
+    out, partial = Path(out).absolute(), partial_folder(Path(out).absolute())
+    check_output_folder(out, resume=resume, force=force)
     if dev is not None and not train:
-        raise SettingError("a dev set is for training: it does not go with --no-train")
+        raise SettingError("`dev` is for training and cannot be combined with `train=False`")
     if isinstance(model, str | Path):
         model = Seq2Seq.load(model, source_lang=source_lang, target_lang=target_lang)
-    # Read before the long work, so that a fault in it is known at once.
-    pairs = load_pairs(dev, Languages(model.source_lang, model.target_lang)) if dev is not None else None
-    if pairs is not None and len(pairs.pairs) < 2:
-        raise SettingError(f"{pairs.origin}: training needs at least two sentences, and preferably a few hundred")
+    elif not isinstance(model, Seq2Seq):
+        model = model()
+    pairs = _load_dev(dev, Languages(model.source_lang, model.target_lang)) if dev is not None else None
+    settings = settings or BuildSettings()
     with build_lock(out):
-        take_up(out)
-        partial = partial_folder(out)
-        chosen = settings or BuildSettings()
-        if cluster is None:
-            _build(Builder(partial, model, chosen, progress), paths, format, resume)
-        else:
-            with ray_ingestor(model, chosen.batch_tokens, cluster, progress) as ingestor:
-                _build(Builder(partial, model, chosen, progress, ingestor), paths, format, resume)
+        resume_publish(out)
+        local = nullcontext(Ingestor(model, settings.batch_tokens))
+        with ray_ingestor(model, settings.batch_tokens, cluster, progress) if cluster else local as ingestor:
+            paths = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+            Builder(partial, model, settings, progress, ingestor).run(paths, format, resume=resume)
         snapshot = Snapshot.open(partial)
         can_train = pairs is not None or len(snapshot.sentences) >= 2
         if train and can_train and snapshot.manifest.adaptation is None:
@@ -246,27 +248,9 @@ def build(
     return Store(out)
 
 
-def _build(builder: Builder, paths: Sequence[str | Path], format: str | None, resume: bool) -> None:
-    """Decode and index. What was decoded is kept, unless the memory itself is at fault and this run began it."""
-    goes_on = resume and is_begun(builder.folder)
-    if goes_on:
-        builder.check_resumable(paths, format)
-    else:
-        builder.start(paths, format)
-    try:
-        builder.decode(paths, format)
-    except CorpusError:
-        if not goes_on:
-            builder.discard()  # the memory must change, so there is nothing to go on with
-        raise
-    builder.build_index()
-
-
-def check_place(out: Path, *, resume: bool, force: bool) -> None:
-    """Refuse, before any work, to write over what is there."""
-    refuse_foreign(out)
-    partial = partial_folder(out)
-    if out.exists() and not force:
-        raise StoreError(f"{out} exists: choose another place, or replace it with --force")
-    if is_begun(partial) and not resume and not force:
-        raise StoreError(f"{partial} holds an unfinished build: go on with --resume, or start anew with --force")
+def _load_dev(dev: Pairs, languages: Languages) -> LoadedPairs:
+    """Read a dev set, which a build does first, so that an error in it is reported at once."""
+    loaded = load_pairs(dev, languages)
+    if len(loaded.pairs) < 2:
+        raise SettingError(f"{loaded.origin}: training needs at least two sentences, better a few hundred")
+    return loaded

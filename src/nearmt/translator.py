@@ -1,4 +1,4 @@
-"""The façade: text in, translations with their evidence out."""
+"""Public API of translation: texts in, translations with their evidence out."""
 
 import copy
 import threading
@@ -26,7 +26,7 @@ from nearmt.retrieval.search import Retriever
 
 @dataclass(frozen=True)
 class Translation:
-    """A translated text. `tokens` holds the evidence, worked out when it is first looked at."""
+    """A translated text. `tokens` is the evidence, computed when it is first read."""
 
     source: str
     text: str
@@ -75,7 +75,7 @@ class Translator:
         self.model = model
         for folder, manifest in zip(folders, manifests, strict=True):
             check_model(manifest, model, folder)
-        # A reader that is handed in is shared: one index in memory, however many translators use it.
+        # A given reader is shared: one index in memory, however many translators use it.
         self.readers = [item if isinstance(item, Reader) else Reader(Path(item).absolute()) for item in given]
         for reader in self.readers:
             check_values(reader.snapshot, model)
@@ -89,7 +89,7 @@ class Translator:
         self.method: Method | None = None if isinstance(method, MethodRequest) else method
         self._lock = threading.Lock()
         self._seen: list[Retriever] = []
-        self._learned: TrainingRecord | None = None
+        self._training: TrainingRecord | None = None
         self._assemble()
 
     def __repr__(self) -> str:
@@ -98,25 +98,25 @@ class Translator:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The first store as it was last looked at."""
+        """The first store as of the last refresh."""
         return self._seen[0].snapshot
 
     def _assemble(self) -> None:
-        """Put together what depends on the stores as they are now."""
+        """Set up everything that depends on the current commits of the stores."""
         seen = [reader.retriever for reader in self.readers]
         for at, retriever in enumerate(seen):
             if self._seen and retriever.snapshot.manifest.created_at != self._seen[at].snapshot.manifest.created_at:
-                check_model(retriever.snapshot.manifest, self.model, retriever.snapshot.folder)  # it was built anew
-        first, learned = seen[0], seen[0].snapshot.manifest.adaptation
-        if (not self._seen or learned != self._learned) and self._request is not None:
+                check_model(retriever.snapshot.manifest, self.model, retriever.snapshot.folder)  # it was rebuilt
+        first, training = seen[0], seen[0].snapshot.manifest.adaptation
+        if (not self._seen or training != self._training) and self._request is not None:
             self.method = make_method(self._request, first.snapshot, first, self.model.engine)
-        self._seen, self._learned = seen, learned
+        self._seen, self._training = seen, training
         parts = [retriever.filtered(self.filter) for retriever in seen]
         self.retriever: AnyRetriever = parts[0] if len(parts) == 1 else MergedRetriever(parts)
         self._decoder = self.decoder(self.method)
 
     def refresh(self) -> bool:
-        """See what was committed since; every translation begins with it."""
+        """Follow new commits of the stores. Every translation does this first. Returns True if there were any."""
         with self._lock:
             for reader in self.readers:
                 reader.refresh()
@@ -126,7 +126,7 @@ class Translator:
             return has_changed
 
     def filtered(self, filter: Filter) -> "Translator":
-        """A translator with the same model, stores and method that uses a part of the memory."""
+        """A translator with the same model, stores and method that uses only a part of the stores."""
         other = copy.copy(self)
         other._lock = threading.Lock()
         other.filter = filter
@@ -134,13 +134,13 @@ class Translator:
         return other
 
     def decoder(self, method: Method | None) -> Decoder:
-        """A decoder over the same model and store with another method; None is the plain model."""
+        """A decoder with the same model and stores and another method; None is the plain model."""
         return Decoder(self.model, self.retriever if method else None, method, self.decoding)
 
     def translate(
         self, texts: Sequence[str], *, on_done: Callable[[int], None] = lambda sentences: None
     ) -> list[Translation]:
-        """Translate texts, one result for each, in order. An empty text stays empty.
+        """Translate texts, with one result for each, in order. An empty text stays empty.
 
         A text that is too long for the model is translated in parts, cut at sentence ends or spaces where possible.
         """
@@ -178,7 +178,7 @@ class Translator:
         )
 
     def explain(self, text: str) -> Translation:
-        """Translate one text and work out its evidence now."""
+        """Translate one text and compute its evidence at once."""
         (translation,) = self.translate([text])
         _ = translation.tokens
         return translation

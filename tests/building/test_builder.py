@@ -1,4 +1,4 @@
-"""Building: in pieces equals at once, a kill loses only what was not committed, bad input leaves nothing."""
+"""Building: many commits equal one, a kill loses only uncommitted work, a failed build leaves no files."""
 
 import json
 import time
@@ -36,17 +36,17 @@ def assert_same_store(one: Snapshot, two: Snapshot) -> None:
     np.testing.assert_array_equal(one.positions, two.positions)
     np.testing.assert_array_equal(one.sentences["first_entry"], two.sentences["first_entry"])
     assert list(one.texts()) == list(two.texts())
-    # Batches fall differently, so float32 sums may round differently: to float16's precision they agree.
+    # Other batches round float32 sums differently: the keys agree to the precision of float16.
     np.testing.assert_allclose(one.keys.astype(float), two.keys.astype(float), atol=2e-2, rtol=2e-3)
     np.testing.assert_allclose(one.probabilities.astype(float), two.probabilities.astype(float), atol=2e-3)
 
 
-def test_a_store_in_five_pieces_equals_one_made_at_once(memory, toy_model, tmp_path):
+def test_a_store_of_many_commits_equals_one_of_a_single_commit(memory, toy_model, tmp_path):
     whole = built(memory, toy_model, tmp_path / "whole.store")
-    pieces = built(memory, toy_model, tmp_path / "pieces.store", settings=BuildSettings(segment_entries=200))
+    commits = built(memory, toy_model, tmp_path / "commits.store", settings=BuildSettings(segment_entries=200))
     assert whole.manifest.extent.segments == 1
-    assert pieces.manifest.extent.segments >= 5
-    assert_same_store(whole, pieces)
+    assert commits.manifest.extent.segments >= 5
+    assert_same_store(whole, commits)
     files = []
     lines = memory.read_text(encoding="utf-8").splitlines(keepends=True)
     for number in range(5):
@@ -58,7 +58,7 @@ def test_a_store_in_five_pieces_equals_one_made_at_once(memory, toy_model, tmp_p
 
 
 def test_entries_are_the_models_own_states_and_tokens(memory, toy_model, tmp_path):
-    """Against one pair at a time, straight from the model."""
+    """Compared with the model's output for one pair at a time."""
     snapshot = built(memory, toy_model, tmp_path / "s.store")
     for sentence in (0, 57, 119):
         pair = snapshot.text(sentence)
@@ -73,19 +73,19 @@ def test_entries_are_the_models_own_states_and_tokens(memory, toy_model, tmp_pat
 
 
 def build_slowly(memory: Path, model: Path, out: Path, *, resume: bool) -> None:
-    """For a child: a build that leaves time to kill it between two commits."""
-    decode = ingest.decode_segment
+    """Build in a child process, slowly enough to kill it between two commits."""
+    decode = ingest.extract_entries
 
     def slower(*arguments, **options):
         time.sleep(0.3)
         return decode(*arguments, **options)
 
-    ingest.decode_segment = slower
+    ingest.extract_entries = slower
     build(memory, model=model, out=out, train=False, resume=resume, settings=BuildSettings(segment_entries=150))
 
 
 @pytest.mark.parametrize("kills", [1, 3])
-def test_a_build_killed_at_any_moment_goes_on_and_gives_the_same_store(memory, toy_model, client, tmp_path, kills):
+def test_a_killed_build_resumes_and_gives_the_same_store(memory, toy_model, client, tmp_path, kills):
     expected = built(memory, toy_model, tmp_path / "expected.store", settings=SMALL)
     out = tmp_path / "killed.store"
     manifest = partial_folder(out) / "manifest.json"
@@ -102,7 +102,7 @@ def test_a_build_killed_at_any_moment_goes_on_and_gives_the_same_store(memory, t
             worker.kill()
             worker.join()
     assert not out.exists()
-    with pytest.raises(StoreError, match="--resume"):
+    with pytest.raises(StoreError, match="resume its build"):
         Translator(out, model=toy_model, method="base")
     committed = json.loads(manifest.read_text())["extent"]["segments"]
     assert committed >= kills
@@ -112,7 +112,7 @@ def test_a_build_killed_at_any_moment_goes_on_and_gives_the_same_store(memory, t
     assert not partial_folder(out).exists()
 
 
-def test_only_the_same_memory_and_model_may_go_on(memory, toy_model, tmp_path, monkeypatch):
+def test_a_build_resumes_only_with_the_same_memory_and_keys(memory, toy_model, tmp_path, monkeypatch):
     out = tmp_path / "s.store"
 
     def interrupted(self):
@@ -122,7 +122,7 @@ def test_only_the_same_memory_and_model_may_go_on(memory, toy_model, tmp_path, m
         patch.setattr(Builder, "build_index", interrupted)
         with pytest.raises(KeyboardInterrupt):
             built(memory, toy_model, out)
-    with pytest.raises(StoreError, match="--resume"):
+    with pytest.raises(StoreError, match="`resume`"):
         built(memory, toy_model, out)
     with pytest.raises(SettingError, match="float16"):
         built(memory, toy_model, out, resume=True, settings=BuildSettings(key_type="float32"))
@@ -132,7 +132,7 @@ def test_only_the_same_memory_and_model_may_go_on(memory, toy_model, tmp_path, m
     built(memory, toy_model, out, force=True)
 
 
-def test_faults_that_are_not_the_memorys_keep_what_was_decoded(memory, toy_model, tmp_path):
+def test_errors_other_than_bad_input_keep_the_decoded_part(memory, toy_model, tmp_path):
     out = tmp_path / "s.store"
     with pytest.raises(SettingError, match="nonsense"):
         built(memory, toy_model, out, settings=BuildSettings(index="nonsense"))
@@ -146,7 +146,7 @@ def test_faults_that_are_not_the_memorys_keep_what_was_decoded(memory, toy_model
     assert len(built(memory, toy_model, out, resume=True).sentences) == 120
 
 
-def test_going_on_needs_the_same_way_of_reading(memory, toy_model, tmp_path):
+def test_a_build_resumes_only_with_the_same_reading_options(memory, toy_model, tmp_path):
     out = tmp_path / "s.store"
     with pytest.raises(SettingError):
         built(memory, toy_model, out, settings=BuildSettings(index="IVF9999,Flat"))
@@ -154,13 +154,13 @@ def test_going_on_needs_the_same_way_of_reading(memory, toy_model, tmp_path):
         built(memory, toy_model, out, resume=True, settings=BuildSettings(keep_identical=True))
 
 
-def test_a_build_killed_before_its_first_commit_has_not_begun(memory, toy_model, tmp_path):
+def test_a_build_killed_before_its_manifest_starts_over(memory, toy_model, tmp_path):
     out = tmp_path / "s.store"
     partial_folder(out).mkdir()
     assert len(built(memory, toy_model, out, resume=True).sentences) == 120
 
 
-def test_two_builds_of_one_store_do_not_meet(memory, toy_model, tmp_path):
+def test_two_builds_of_one_store_exclude_each_other(memory, toy_model, tmp_path):
     from nearmt.datastore import build_lock
     from nearmt.errors import StoreLockedError
 
@@ -171,7 +171,7 @@ def test_two_builds_of_one_store_do_not_meet(memory, toy_model, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["memory.tsv", "s.store"]
 
 
-def test_what_is_dropped_is_counted_by_reason(toy_model, tmp_path):
+def test_dropped_pairs_are_counted_by_reason(toy_model, tmp_path):
     long = " ".join(["tabelle"] * 80)
     rows = [("die tabelle .", "the table ."), ("die tabelle .", "the table ."), ("", "x"), (long, "table"), ("a", "a")]
     memory = toy.write_tsv(tmp_path / "m.tsv", rows)
@@ -180,7 +180,7 @@ def test_what_is_dropped_is_counted_by_reason(toy_model, tmp_path):
     assert len(snapshot.sentences) == 1
 
 
-def test_duplicates_are_known_across_segments(toy_model, tmp_path):
+def test_duplicates_are_found_across_commits(toy_model, tmp_path):
     pairs = toy.sentences(40, 3)
     memory = toy.write_tsv(tmp_path / "m.tsv", pairs + pairs)
     snapshot = built(memory, toy_model, tmp_path / "s.store", settings=BuildSettings(segment_entries=100))
@@ -188,7 +188,7 @@ def test_duplicates_are_known_across_segments(toy_model, tmp_path):
     assert snapshot.manifest.build.dropped == {"duplicate": 40}
 
 
-def test_bad_input_leaves_nothing_behind_and_an_old_store_as_it_was(toy_model, client, tmp_path):
+def test_bad_input_leaves_no_files_and_does_not_touch_an_existing_store(toy_model, client, tmp_path):
     out = tmp_path / "s.store"
     good = toy.write_tsv(tmp_path / "good.tsv", toy.sentences(30, 3))
     bad = tmp_path / "bad.tsv"
@@ -197,7 +197,7 @@ def test_bad_input_leaves_nothing_behind_and_an_old_store_as_it_was(toy_model, c
         built(bad, toy_model, out)
     assert list(tmp_path.glob("*.store*")) == []
     before = built(good, toy_model, out)
-    with pytest.raises(StoreError, match="--force"):
+    with pytest.raises(StoreError, match="`force`"):
         built(good, toy_model, out)
     with pytest.raises(CorpusError):
         built(bad, toy_model, out, force=True)
@@ -205,27 +205,45 @@ def test_bad_input_leaves_nothing_behind_and_an_old_store_as_it_was(toy_model, c
     assert Store(out).verify().is_sound
 
 
-def test_a_fault_at_the_end_is_known_before_anything_is_decoded(memory, toy_model, tmp_path, monkeypatch):
-    heard = []
+def test_an_error_at_the_end_of_the_input_is_reported_before_decoding(memory, toy_model, tmp_path, monkeypatch):
+    events = []
     with memory.open("a", encoding="utf-8") as out:
         out.write("no tab in this line\n")
-    monkeypatch.setattr("nearmt.building.ingest.decode_segment", lambda *args, **options: heard.append("decoded"))
+    monkeypatch.setattr("nearmt.building.ingest.extract_entries", lambda *args, **options: events.append("decoded"))
     with pytest.raises(CorpusError, match="121"):
-        build(memory, model=toy_model, out=tmp_path / "s", progress=lambda stage, done, total: heard.append(stage))
-    assert not heard
+        build(memory, model=toy_model, out=tmp_path / "s", progress=lambda stage, done, total: events.append(stage))
+    assert not events
     assert not partial_folder(tmp_path / "s").exists()
 
 
-def test_the_rest_of_the_way_is_told(memory, toy_model, tmp_path):
-    told = []
-    build(memory, model=toy_model, out=tmp_path / "s", train=False, settings=SMALL,
-          progress=lambda stage, done, total: told.append((stage, done, total)))  # fmt: skip
-    decoding = [(done, total) for stage, done, total in told if stage == "decoding"]
+def test_progress_has_a_total(memory, toy_model, tmp_path):
+    reports = []
+
+    def report(stage: str, done: int, total: int | None) -> None:
+        reports.append((stage, done, total))
+
+    built(memory, toy_model, tmp_path / "s", settings=SMALL, progress=report)
+    decoding = [(done, total) for stage, done, total in reports if stage == "decoding"]
     assert len(decoding) > 1
     assert decoding[-1] == (120, 120)
 
 
-def test_what_is_not_a_store_is_never_overwritten(memory, toy_model, tmp_path):
+def test_the_output_folder_is_checked_before_the_model_is_loaded(memory, tmp_path):
+    (tmp_path / "s.store").mkdir()
+    with pytest.raises(StoreError, match="not a nearmt store"):
+        build(memory, model=lambda: pytest.fail("the model was loaded"), out=tmp_path / "s.store")
+
+
+def test_a_function_may_load_the_model(memory, toy_model, tmp_path):
+    assert len(built(memory, lambda: toy_model, tmp_path / "s.store").sentences) == 120
+
+
+def test_a_dev_set_needs_training(memory, toy_model, tmp_path):
+    with pytest.raises(SettingError, match="`train=False`"):
+        build(memory, model=toy_model, out=tmp_path / "s.store", dev=memory, train=False)
+
+
+def test_a_folder_that_is_not_a_store_is_never_overwritten(memory, toy_model, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("years of work")
     with pytest.raises(StoreError, match="not a nearmt store"):
@@ -241,7 +259,7 @@ def test_a_store_refuses_another_model_naming_both(client, tmp_path, shared_fold
         Translator(client.store, model=str(tmp_path / "other"))
 
 
-def test_an_empty_memory_is_one_sentence(toy_model, tmp_path):
+def test_a_memory_without_usable_pairs_is_refused(toy_model, tmp_path):
     (tmp_path / "m.tsv").write_text("a\ta\n")
     with pytest.raises(CorpusError, match=r"no usable pair in m\.tsv \(1 identical\)"):
         built(tmp_path / "m.tsv", toy_model, tmp_path / "s.store")
@@ -249,7 +267,7 @@ def test_an_empty_memory_is_one_sentence(toy_model, tmp_path):
         built(tmp_path / "missing.tsv", toy_model, tmp_path / "s.store")
 
 
-def test_batches_hold_every_sentence_once_within_the_budget():
+def test_batches_contain_every_sentence_once_within_the_token_limit():
     sources = [[1] * (1 + i % 7) for i in range(50)]
     targets = [[1] * (1 + i % 11) for i in range(50)]
     batches = list(batches_by_length(sources, targets, 40))
@@ -272,7 +290,7 @@ def test_pairs_keep_their_unit_origin_and_date(toy_model, tmp_path):
     assert pair == SentencePair("die tabelle .", "the table .", "u7", "client", "2024-05-01T12:00:00Z")
 
 
-def test_keys_may_be_kept_in_full_precision(memory, toy_model, tmp_path):
+def test_keys_can_be_stored_in_full_precision(memory, toy_model, tmp_path):
     snapshot = built(memory, toy_model, tmp_path / "s.store", settings=BuildSettings(key_type="float32"))
     assert snapshot.keys.dtype == np.float32
     assert Path(snapshot.folder / "data-000001" / "keys.float32").exists()

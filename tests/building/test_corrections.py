@@ -1,11 +1,11 @@
-"""A stored source that comes again with another target: which translations stay, and what the user is told."""
+"""Adding a stored source with another target: which translations are kept, and what the user is told."""
 
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from nearmt.building.corrections import Batch
+from nearmt.building.corrections import EditBatch
 from nearmt.cli.app import app
 from nearmt.corpus import SentencePair
 from nearmt.store import Store
@@ -61,14 +61,14 @@ def test_a_pair_with_a_unit_id_of_its_own_leaves_other_units_alone(store):
     assert targets(store) == {(OLD, "client"), (OTHER, "client"), (NEW, "client")}
 
 
-def test_another_origin_stays_and_is_named(store):
+def test_units_of_another_origin_are_kept_and_reported(store):
     store.add([pair(OLD)])
     added = store.add([pair(NEW, origin="website")])
     assert (added.added, added.replaced, added.competing, added.competing_origins) == (1, 0, 1, ("client",))
     assert targets(store) == {(OLD, "client"), (NEW, "website")}
 
 
-def test_both_are_kept_where_it_is_asked_for(store):
+def test_keep_both_keeps_both_targets(store):
     store.add([pair(OLD)])
     added = store.add([pair(NEW)], keep_both=True)
     assert (added.added, added.replaced) == (1, 0)
@@ -80,7 +80,7 @@ def test_pairs_of_one_call_never_replace_each_other(store):
     assert targets(store) == {(OLD, "client"), (NEW, "client")}
     again = store.add([pair(NEW), pair(OLD)])
     assert (again.unchanged, again.replaced, again.added) == (2, 0, 0)
-    # One of the two was corrected in the file: the other one stays.
+    # Correcting one of the two leaves the other.
     changed = store.add([pair(OTHER), pair(OLD)])
     assert (changed.replaced, changed.unchanged) == (1, 1)
     assert targets(store) == {(OTHER, "client"), (OLD, "client")}
@@ -93,21 +93,21 @@ def test_one_of_two_stored_targets_can_be_chosen(store):
     assert store.add([pair(NEW)]).unchanged == 1
 
 
-def test_several_calls_can_be_one_batch(store):
+def test_several_calls_can_share_one_batch(store):
     store.add([pair(OLD)])
-    batch = Batch()
+    batch = EditBatch()
     assert store.add([pair(NEW)], batch=batch).replaced == 1
     assert store.add([pair(OTHER)], batch=batch).added == 1
     assert targets(store) == {(NEW, "client"), (OTHER, "client")}
 
 
-def test_a_pair_that_is_there_under_a_unit_id_is_unchanged(store):
+def test_a_pair_that_is_stored_with_a_unit_id_is_unchanged(store):
     store.add([pair(OLD, unit="u1")])
     added = store.add([pair(OLD)])
     assert (added.unchanged, added.replaced, added.duplicates) == (1, 0, 0)
 
 
-def test_corrections_can_be_taken_back_by_correcting_again(store):
+def test_a_correction_can_be_reverted_by_another(store):
     for target in (OLD, NEW, OLD, NEW, OLD):
         store.add([pair(target)])
         assert targets(store) == {(target, "client")}
@@ -123,14 +123,14 @@ def test_a_correction_that_is_too_long_replaces_nothing(store, toy_model):
     assert targets(store) == {(OLD, "client")}
 
 
-def test_what_another_process_stored_meanwhile_is_corrected(store, toy_model):
+def test_a_pair_stored_by_another_process_is_corrected(store, toy_model):
     store.add([pair("a first pair .", source="etwas anderes .")])
     Store(store.folder, model=toy_model).add([pair(OLD)])
     assert store.add([pair(NEW)]).replaced == 1
     assert targets(store) == {(NEW, "client")}
 
 
-def test_a_long_lived_store_reads_what_it_added_again(store, monkeypatch):
+def test_a_store_object_reads_the_store_again_after_many_additions(store, monkeypatch):
     monkeypatch.setattr("nearmt.building.editing._MAX_RECENT", 2)
     for number in range(6):
         store.add([pair(OLD, source=f"{SOURCE} {number}")])
@@ -155,7 +155,7 @@ def run(*arguments: str | Path) -> tuple[str, str]:
     return result.stdout, result.stderr
 
 
-def test_the_command_says_what_it_did(store_copy, client, tmp_path):
+def test_the_add_command_reports_what_it_did(store_copy, client, tmp_path):
     file = tmp_path / "fix.tsv"
 
     def add(target: str, *options: str) -> tuple[str, str]:

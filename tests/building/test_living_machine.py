@@ -1,4 +1,4 @@
-"""A store that changes at random, held against a plain dictionary: the same units, the same neighbours, always."""
+"""Random changes of a store, compared with a plain list of units: the same units and neighbours after each step."""
 
 import shutil
 import tempfile
@@ -34,8 +34,8 @@ def new_store(folder: Path) -> None:
     ).save(folder)
 
 
-class Plain:
-    """The same memory as a list of units: what a store must look like from outside."""
+class ExpectedStore:
+    """The expected contents of a store as a list of units."""
 
     def __init__(self) -> None:
         self.units: list[SentencePair] = []
@@ -54,7 +54,7 @@ class Plain:
             self.units = [*(u for u in self.units if u not in replaced), *([] if is_there else [pair])]
 
     def nearest(self, query: np.ndarray, k: int, wanted: Filter | None = None) -> list[tuple[float, int]]:
-        """Distance and token of the nearest entries, each pair counted once."""
+        """Distance and token of the nearest entries; each pair counts once."""
         model, found = FakeModel(), []
         kept = [u for u in self.units if wanted is None or _passes(u, wanted)]
         for source, target in {(unit.source, unit.target) for unit in kept}:
@@ -75,7 +75,7 @@ class LivingStore(RuleBasedStateMachine):
         self.home = Path(tempfile.mkdtemp())
         self.folder = self.home / "s.store"
         new_store(self.folder)
-        self.plain, self.editor, self.reader = Plain(), Editor(self.folder), Reader(self.folder)
+        self.expected, self.editor, self.reader = ExpectedStore(), Editor(self.folder), Reader(self.folder)
 
     def teardown(self) -> None:
         if hasattr(self, "home"):
@@ -84,34 +84,34 @@ class LivingStore(RuleBasedStateMachine):
     @rule(given=strategies.lists(pairs, min_size=1, max_size=5))
     def add(self, given: list[SentencePair]) -> None:
         self.editor.add(given, FakeModel())
-        self.plain.add(given)
+        self.expected.add(given)
 
     @rule(unit_id=unit_ids, origin=origins, source=strategies.none() | texts)
     def remove(self, unit_id: str | None, origin: str | None, source: str | None) -> None:
         if unit_id is None and origin is None and source is None:
             return
-        fits = [
+        matching = [
             u
-            for u in self.plain.units
+            for u in self.expected.units
             if (unit_id is None or u.unit_id == unit_id)
             and (origin is None or u.origin == origin)
             and (source is None or u.source == source)
         ]
         removed = self.editor.remove(unit_id=unit_id, origin=origin, source=source)
-        assert removed.units == len(fits)
-        sentences = {(u.source, u.target) for u in self.plain.units}
-        self.plain.units = [u for u in self.plain.units if u not in fits]
-        assert removed.sentences == len(sentences - {(u.source, u.target) for u in self.plain.units})
+        assert removed.units == len(matching)
+        sentences = {(u.source, u.target) for u in self.expected.units}
+        self.expected.units = [u for u in self.expected.units if u not in matching]
+        assert removed.sentences == len(sentences - {(u.source, u.target) for u in self.expected.units})
 
     @rule()
     def compact(self) -> None:
         compact(self.folder)
         assert Snapshot.open(self.folder).manifest.num_sentences == len(
-            {(u.source, u.target) for u in self.plain.units}
+            {(u.source, u.target) for u in self.expected.units}
         )
 
     @rule()
-    def repair_what_is_sound(self) -> None:
+    def repair_an_intact_store(self) -> None:
         assert repair(self.folder).problems == ()
 
     @rule()
@@ -130,21 +130,21 @@ class LivingStore(RuleBasedStateMachine):
         query = state_of(model.tokenize_sources([source])[0], model.tokenize_targets([prefix])[0][:-1])
         retriever = self.reader.retriever.filtered(wanted)
         near = retriever.search(torch.from_numpy(query).unsqueeze(0), K)
-        further = self.plain.nearest(query, K + 1, wanted)
+        further = self.expected.nearest(query, K + 1, wanted)
         expected = further[:K]
         assert int(near.found.sum()) == len(expected)
         distances = near.squared_distances[0, : len(expected)].tolist()
         np.testing.assert_allclose(distances, [distance for distance, _ in expected], rtol=1e-5)
-        if len({round(distance, 4) for distance, _ in further}) == len(further):  # where no two are as near
+        if len({round(distance, 4) for distance, _ in further}) == len(further):  # no ties
             assert near.token_ids[0, : len(expected)].tolist() == [token for _, token in expected]
 
     @invariant()
-    def the_same_units_are_there(self) -> None:
+    def units_are_as_expected(self) -> None:
         snapshot = Snapshot.open(self.folder)
-        assert sorted(snapshot.all_units(), key=repr) == sorted(self.plain.units, key=repr)
+        assert sorted(snapshot.all_units(), key=repr) == sorted(self.expected.units, key=repr)
 
     @invariant()
-    def it_is_sound(self) -> None:
+    def checksums_match(self) -> None:
         assert verify(self.folder).is_sound
 
 
@@ -152,11 +152,11 @@ LivingStore.TestCase.settings = examples(15, suppressed=tuple(HealthCheck), stat
 
 
 @pytest.fixture(autouse=True)
-def _taken_in_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small enough that the entries of a few sentences are taken into the index."""
+def _small_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add the entries of a few sentences to the index already."""
     monkeypatch.setattr("nearmt.retrieval.search._ADDED_AT_ONCE", 8)
 
 
-@pytest.mark.usefixtures("_taken_in_soon")
+@pytest.mark.usefixtures("_small_tail")
 class TestLivingStore(LivingStore.TestCase):
-    """Hundreds of steps; in `make fuzz` many thousands."""
+    """Hundreds of steps; `make fuzz` runs many thousands."""

@@ -1,4 +1,4 @@
-"""A memory that changes: what is added helps at once, what is removed is gone, and nothing is lost on the way."""
+"""A store in use: additions take effect at once, removed pairs are never used again, nothing else is lost."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ NEW = SentencePair("die neue tabelle zeigt die zelle .", "the added sheet is her
 
 
 def sources_of(translator: Translator, text: str) -> set[tuple[str, str]]:
-    """The segments that the evidence of a translation shows."""
+    """The sentence pairs in the evidence of a translation."""
     return {
         (neighbor.segment.source, neighbor.segment.target)
         for token in translator.explain(text).tokens
@@ -44,7 +44,7 @@ def sources_of(translator: Translator, text: str) -> set[tuple[str, str]]:
     }
 
 
-def test_what_is_added_is_used_by_the_next_translation_and_what_is_removed_never_again(store_copy, toy_model):
+def test_the_next_translation_uses_added_pairs_and_never_removed_ones(store_copy, toy_model):
     translator, store = Translator(store_copy, model=toy_model), Store(store_copy, model=toy_model)
     assert (NEW.source, NEW.target) not in sources_of(translator, NEW.source)
     added = store.add([NEW])
@@ -56,7 +56,7 @@ def test_what_is_added_is_used_by_the_next_translation_and_what_is_removed_never
     assert store.verify().is_sound
 
 
-def test_another_process_is_seen_too(store_copy, toy_model, client, tmp_path):
+def test_additions_by_another_process_are_used(store_copy, toy_model, client, tmp_path):
     translator = Translator(store_copy, model=toy_model)
     file = tmp_path / "new.tsv"
     file.write_text(f"{NEW.source}\t{NEW.target}\n", encoding="utf-8")
@@ -84,12 +84,12 @@ def test_a_correction_replaces_the_old_target(store_copy, toy_model):
     shown = sources_of(translator, NEW.source)
     assert (corrected.source, corrected.target) in shown
     assert (NEW.source, NEW.target) not in shown
-    # Another source under the same id is another segment, and so is the same id of another origin.
+    # The same id with another source or another origin is another unit.
     assert store.add([SentencePair("die alte tabelle .", "the old sheet .", "n1", "client-x")]).added == 1
     assert store.add([SentencePair(NEW.source, "another client's words .", "n1", "client-y")]).added == 1
 
 
-def test_a_pair_of_several_places_stays_until_the_last_is_removed(store_copy, toy_model):
+def test_a_pair_stays_until_its_last_unit_is_removed(store_copy, toy_model):
     store = Store(store_copy, model=toy_model)
     elsewhere = SentencePair(NEW.source, NEW.target, "n7", "client-y")
     before = store.snapshot().manifest.num_entries
@@ -100,12 +100,12 @@ def test_a_pair_of_several_places_stays_until_the_last_is_removed(store_copy, to
     assert (segment.unit_id, segment.origin) == ("n7", "client-y")
     assert store.remove(source=f" {NEW.source}  ").sentences >= 1
     assert not [pair for pair in store.snapshot().texts() if pair.target == NEW.target]
-    # It can come back, without being stored again.
+    # It can be added again without being decoded again.
     assert store.add([NEW]).duplicates == 1
     assert store.snapshot().manifest.num_entries == stored_once > before
 
 
-def test_what_was_removed_is_told_so_that_it_can_come_back_as_it_was(store_copy, toy_model):
+def test_removed_pairs_are_returned_so_that_they_can_be_restored(store_copy, toy_model):
     store = Store(store_copy, model=toy_model)
     elsewhere = SentencePair(NEW.source, NEW.target, "n7", "client-y", "2020-02-03T04:05:06Z")
     other_target = SentencePair(NEW.source, "the old row .", "n8", "client-y")
@@ -115,14 +115,14 @@ def test_what_was_removed_is_told_so_that_it_can_come_back_as_it_was(store_copy,
     assert removed == Removed(2, 1)
     assert [(pair.unit_id, pair.origin) for pair in removed.pairs] == [("n1", "client-x"), ("n7", "client-y")]
     assert removed.pairs[1] == elsewhere
-    assert removed.pairs[0].changed_at is not None  # the moment it was added counts as its date from now on
+    assert removed.pairs[0].changed_at is not None  # the time when it was added has become its date
     assert other_target in list(store.snapshot().all_units())
     store.add(removed.pairs)
     known = {(pair.target, pair.unit_id, pair.origin) for pair in store.snapshot().all_units()}
     assert known == {(pair.target, pair.unit_id, pair.origin) for pair in before}
 
 
-def test_filters_choose_by_origin_and_date(store_copy, toy_model):
+def test_filters_select_by_origin_and_date(store_copy, toy_model):
     store = Store(store_copy, model=toy_model)
     dated = SentencePair(NEW.source, "the dated sheet is here .", "d", "client-y", "2020-05-01T12:00:00Z")
     store.add([NEW, dated])
@@ -145,14 +145,14 @@ def test_filters_choose_by_origin_and_date(store_copy, toy_model):
         Filter(since="yesterday")
 
 
-def test_a_filtered_translator_sees_changes_as_well(store_copy, toy_model):
+def test_a_filtered_translator_follows_changes(store_copy, toy_model):
     translator = Translator(store_copy, model=toy_model, filter=Filter(only=("client-x",)))
     assert not sources_of(translator, NEW.source)
     Store(store_copy, model=toy_model).add([NEW])
     assert sources_of(translator, NEW.source) == {(NEW.source, NEW.target)}
 
 
-def test_several_stores_are_searched_as_one(store_copy, toy_model, client, tmp_path):
+def test_several_stores_are_searched_together(store_copy, toy_model, client, tmp_path):
     memory = tmp_path / "house.tsv"
     first_line = client.memory.read_text(encoding="utf-8").splitlines()[0]
     memory.write_text(f"{NEW.source}\t{NEW.target}\n{first_line}\n", encoding="utf-8")
@@ -164,12 +164,12 @@ def test_several_stores_are_searched_as_one(store_copy, toy_model, client, tmp_p
     assert str(store_copy) in stores.values()
     for token in translator.explain(first_line.split("\t")[0]).tokens:
         places = [(n.segment.source, n.segment.target, n.position) for n in token.neighbors]
-        assert len(places) == len(set(places)), "a pair of both stores counts once"
+        assert len(places) == len(set(places)), "a pair that is in both stores counts once"
     Store(house, model=toy_model).remove(source=NEW.source)
     assert (NEW.source, NEW.target) not in sources_of(translator, NEW.source)
 
 
-def test_merged_search_equals_one_store_of_both(tmp_path):
+def test_merged_search_equals_search_in_one_store_with_all_entries(tmp_path):
     keys = clustered(400, 8)
     whole = make_store(tmp_path / "whole", keys)
     parts = [
@@ -184,7 +184,7 @@ def test_merged_search_equals_one_store_of_both(tmp_path):
     )
 
 
-def test_stores_of_different_models_do_not_go_together(store_copy, toy_model, tmp_path):
+def test_stores_of_different_models_cannot_be_combined(store_copy, toy_model, tmp_path):
     manifest = Manifest.load(store_copy)
     other = tmp_path / "other.store"
     other.mkdir()
@@ -203,7 +203,7 @@ def indexed_store(folder: Path, count: int, factory: str) -> Snapshot:
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF16,Flat", "PCA16,IVF16,PQ16x4fs"])
 @pytest.mark.parametrize("removed_share", [0.1, 0.9])
-def test_k_live_neighbours_come_back_whatever_was_removed(tmp_path, factory, removed_share):
+def test_search_finds_k_live_neighbours_after_removals(tmp_path, factory, removed_share):
     snapshot = indexed_store(tmp_path / "s", 2000, factory)
     rng = np.random.default_rng(3)
     removed = rng.choice(2000, int(2000 * removed_share), replace=False).tolist()
@@ -218,14 +218,14 @@ def test_k_live_neighbours_come_back_whatever_was_removed(tmp_path, factory, rem
     distances = ((queries.numpy()[:, None] - keys[None]) ** 2).sum(2)
     distances[:, removed] = np.inf
     expected = np.sort(distances, axis=1)[:, :16]
-    if "PQ" not in factory:  # all lists are probed, so nothing is missed
+    if "PQ" not in factory:  # all lists are probed, so the search is exact
         np.testing.assert_allclose(near.squared_distances.numpy(), expected, rtol=1e-4)
     else:
         nearest = np.argsort(distances, axis=1)[:, :16]
         assert np.mean([np.isin(a, b).mean() for a, b in zip(nearest, near.entry_ids.numpy(), strict=True)]) > 0.8
 
 
-def test_new_entries_are_taken_into_the_index_and_old_retrievers_do_not_see_them(tmp_path, monkeypatch):
+def test_new_entries_are_added_to_the_index_and_older_retrievers_ignore_them(tmp_path, monkeypatch):
     monkeypatch.setattr("nearmt.retrieval.search._ADDED_AT_ONCE", 64)
     indexed_store(tmp_path / "s", 1000, "IVF16,Flat")
     reader = Reader(tmp_path / "s")
@@ -236,7 +236,7 @@ def test_new_entries_are_taken_into_the_index_and_old_retrievers_do_not_see_them
     assert reader.refresh()
     assert not reader.refresh()
     assert reader.retriever.index is old.index
-    assert old.index.num_entries == 1088  # all of the 200 but those that come after the last full piece but one
+    assert old.index.num_entries == 1088  # of the 200 new entries, the last 64 to 127 are compared one by one
     assert (reader.retriever.search(queries, 8).entry_ids >= 1000).all()
     after = old.search(queries, 8)
     torch.testing.assert_close(after.entry_ids, before.entry_ids)
@@ -246,7 +246,7 @@ def contents_of(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def test_after_a_compaction_what_was_removed_is_in_no_file(store_copy, toy_model):
+def test_after_a_compaction_removed_data_is_in_no_file(store_copy, toy_model):
     secret = SentencePair("die geheime tabelle .", "the secret sheet .", "geheim-id", "geheim-herkunft")
     store = Store(store_copy, model=toy_model)
     store.add([secret, NEW])
@@ -263,11 +263,11 @@ def test_after_a_compaction_what_was_removed_is_in_no_file(store_copy, toy_model
     assert verify(store_copy).is_sound
     after = translator.translate([NEW.source])[0]
     assert after.text == before.text
-    assert before.tokens  # a translation made before can still be explained
+    assert before.tokens  # an earlier translation can still be explained
     assert {unit.origin for unit in map(store.snapshot().unit, range(2))} == {"memory.tsv"}
 
 
-def test_what_is_committed_during_a_compaction_is_kept(store_copy, toy_model, monkeypatch):
+def test_commits_during_a_compaction_are_kept(store_copy, toy_model, monkeypatch):
     store = Store(store_copy, model=toy_model)
     store.add([NEW])
     late = SentencePair("die späte tabelle .", "the late sheet .", "l1", "client-z")
@@ -275,7 +275,7 @@ def test_what_is_committed_during_a_compaction_is_kept(store_copy, toy_model, mo
     revived = store.snapshot().text(3)
     store.remove(source=revived.source)
 
-    def meanwhile(*arguments):
+    def index_after_changes(*arguments):
         other = Store(store_copy, model=toy_model)
         other.add([late, again, revived])
         other.remove(unit_id="n1")
@@ -283,7 +283,7 @@ def test_what_is_committed_during_a_compaction_is_kept(store_copy, toy_model, mo
         return made(*arguments)
 
     made = compaction.index_snapshot
-    monkeypatch.setattr(compaction, "index_snapshot", meanwhile)
+    monkeypatch.setattr(compaction, "index_snapshot", index_after_changes)
     gone = store.snapshot().text(5).source
     store.compact()
     assert verify(store_copy).is_sound
@@ -297,7 +297,7 @@ def test_what_is_committed_during_a_compaction_is_kept(store_copy, toy_model, mo
     assert (late.source, late.target) in sources_of(translator, late.source)
 
 
-def test_one_compaction_at_a_time_and_writers_wait_for_each_other(store_copy, toy_model):
+def test_only_one_compaction_runs_at_a_time_and_writers_wait_for_each_other(store_copy, toy_model):
     store = Store(store_copy, model=toy_model)
     with compaction_lock(store_copy), pytest.raises(StoreLockedError, match="compacting"):
         store.compact()
@@ -317,14 +317,14 @@ def test_one_compaction_at_a_time_and_writers_wait_for_each_other(store_copy, to
     holder.join()
 
 
-def test_a_killed_compaction_leaves_nothing_that_stays(store_copy, toy_model):
+def test_files_of_a_killed_compaction_are_deleted(store_copy, toy_model):
     (store_copy / "compacting" / "data-000002").mkdir(parents=True)
     (store_copy / "data-000009").mkdir()
     (store_copy / "index-000009-000001.faiss").write_bytes(b"x")
     store = Store(store_copy, model=toy_model)
     with compaction_lock(store_copy):
         store.add([NEW])
-        assert (store_copy / "compacting").exists()  # it may be under way
+        assert (store_copy / "compacting").exists()  # it may be running
     Editor(store_copy).remove(unit_id="n1")
     assert not (store_copy / "compacting").exists()
     assert not (store_copy / "data-000009").exists()
@@ -344,7 +344,7 @@ def test_an_exported_memory_can_be_built_again(store_copy, toy_model, tmp_path):
     assert set(again.snapshot().all_units()) == units
 
 
-def test_what_is_due_is_told(store_copy, toy_model):
+def test_info_recommends_compaction_and_training(store_copy, toy_model):
     store = Store(store_copy, model=toy_model)
     health = store.info()["health"]
     assert health["compaction_due"] == []
@@ -354,7 +354,7 @@ def test_what_is_due_is_told(store_copy, toy_model):
     assert {k: v for k, v in info["origins"][1].items() if k in ("name", "units")} == {"name": "client-x", "units": 1}
     store.remove(origin="memory.tsv")
     health = store.info()["health"]
-    assert health["compaction_due"] == ["much was removed"]
+    assert health["compaction_due"] == ["many entries were removed"]
     assert health["training_due"]
     store.compact()
     assert store.info()["health"]["compaction_due"] == []
@@ -371,7 +371,7 @@ def test_an_emptied_store_can_be_compacted_and_filled_again(store_copy, toy_mode
     assert (NEW.source, NEW.target) in sources_of(translator, NEW.source)
 
 
-def test_training_goes_on_while_pairs_are_added(store_copy, toy_model, client, monkeypatch):
+def test_pairs_can_be_added_during_training(store_copy, toy_model, client, monkeypatch):
     store = Store(store_copy, model=toy_model)
     from nearmt.training.train_store import StoreTrainer
 
@@ -386,7 +386,7 @@ def test_training_goes_on_while_pairs_are_added(store_copy, toy_model, client, m
     assert (NEW.source, NEW.target) in sources_of(Translator(store_copy, model=toy_model), NEW.source)
 
 
-def test_translators_can_share_what_they_read(store_copy, toy_model):
+def test_translators_can_share_a_reader(store_copy, toy_model):
     reader = Reader(store_copy)
     one, two = (Translator(reader, model=toy_model, method=method) for method in ("adaptive", "uniform"))
     assert one.readers[0] is two.readers[0] is reader

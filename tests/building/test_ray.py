@@ -1,4 +1,4 @@
-"""Building on Ray: the store is the local build's, whatever happens to workers and driver on the way."""
+"""Building on Ray gives the same store as a local build, even if workers or the driver are killed."""
 
 import importlib.util
 import json
@@ -33,19 +33,19 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed"),
 ]
 SMALL = BuildSettings(segment_entries=100)
-UNIT_FIELDS = ["sentence", "identity", "unit_hash", "origin_hash", "is_first"]  # the time is when it was built
+UNIT_FIELDS = ["sentence", "identity", "unit_hash", "origin_hash", "is_first"]  # without the time of the build
 
 
 @pytest.fixture(scope="module")
 def ray_here() -> Iterator[None]:
-    """One cluster for all tests of this file; builds use what their process has joined."""
+    """One cluster for all tests of this file; builds use the cluster that their process has joined."""
     with connected(RaySettings(workers=5)):
         yield
 
 
 @pytest.fixture(scope="module")
 def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Repeated pairs and a correction among them, so that some pieces bring no sentence and some remove a unit."""
+    """With repeated pairs and a correction, so that some commits have no new sentence and some remove a unit."""
     pairs = toy.sentences(150, 3)
     rows = [{"source": s, "target": t, "unit_id": f"u{n}", "origin": "a"} for n, (s, t) in enumerate(pairs)]
     rows[60:60] = [{**row, "origin": "b"} for row in rows[:50]]
@@ -80,21 +80,24 @@ def assert_same_store(found: Snapshot, expected: Snapshot) -> None:
     assert not partial_folder(found.folder).exists()
 
 
-def test_workers_make_the_store_of_a_local_build(ray_here, memory, toy_model, local, tmp_path):
-    workers, told = 4, []  # other tests have one and two
+def test_workers_build_the_same_store_as_a_local_build(ray_here, memory, toy_model, local, tmp_path):
+    workers, reports = 4, []  # other tests use one and two
     found = built(
-        memory, toy_model, tmp_path / "s.store", cluster=RaySettings(workers),
-        progress=lambda stage, done, total: told.append((stage, done, total)),
-    )  # fmt: skip
+        memory,
+        toy_model,
+        tmp_path / "s.store",
+        cluster=RaySettings(workers),
+        progress=lambda stage, done, total: reports.append((stage, done, total)),
+    )
     assert_same_store(found, local)
     assert found.manifest.extent.segments == local.manifest.extent.segments >= 10
-    assert ("workers", 1, workers) in told
-    decoding = [done for stage, done, total in told if stage == "decoding"]
+    assert ("workers", 1, workers) in reports
+    decoding = [done for stage, done, total in reports if stage == "decoding"]
     assert decoding == sorted(decoding)
     assert decoding[-1] == 201
 
 
-def test_one_byte_keys_are_written_in_one_range_and_the_engine_is_the_models(ray_here, memory, client, tmp_path):
+def test_int8_keys_share_one_range_and_workers_use_the_engine_of_the_model(ray_here, memory, client, tmp_path):
     fast = Seq2Seq.load(client.model, engine="int8")
     settings = replace(SMALL, key_type="int8")
     expected = built(memory, fast, tmp_path / "local.store", settings=settings)
@@ -106,7 +109,7 @@ def test_one_byte_keys_are_written_in_one_range_and_the_engine_is_the_models(ray
 
 
 def worker_pids() -> list[int]:
-    """The processes of workers whose cluster this process has started."""
+    """Process ids of the workers of this process's cluster."""
     parents, names = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -124,25 +127,25 @@ def worker_pids() -> list[int]:
     return found
 
 
-def test_a_worker_killed_in_the_middle_changes_nothing(ray_here, memory, toy_model, local, tmp_path):
+def test_a_killed_worker_is_replaced_without_effect_on_the_store(ray_here, memory, toy_model, local, tmp_path):
     ready, killed, earlier = [], [], worker_pids()
 
     def listen(stage: str, done: int, total: int | None) -> None:
         if stage != "workers":
             return
         ready.append(done)
-        if not killed:  # the first is ready and about to get its pieces; another may still be loading
+        if not killed:  # the first is ready and about to get tasks; another may still be loading
             killed.extend(pid for pid in worker_pids() if pid not in earlier)
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
 
     found = built(memory, toy_model, tmp_path / "s.store", cluster=RaySettings(), progress=listen)
     assert killed
-    assert ready.count(1) >= 2, "the first was lost, and another came"
+    assert ready.count(1) >= 2, "the first was lost and replaced"
     assert_same_store(found, local)
 
 
-def test_a_build_whose_driver_was_killed_goes_on(ray_here, memory, toy_model, client, local, tmp_path):
+def test_a_build_resumes_after_its_driver_was_killed(ray_here, memory, toy_model, client, local, tmp_path):
     out = tmp_path / "s.store"
     script = f"""
 import time
@@ -165,18 +168,18 @@ build({str(memory)!r}, model={str(client.model)!r}, out={str(out)!r}, train=Fals
         driver.wait()
     assert not out.exists()
     assert 2 <= json.loads(manifest.read_text())["extent"]["segments"] < 10
-    # Nothing but the store's own files says how far it was: what stands behind that is cut off.
+    # Uncommitted bytes are truncated.
     keys = partial_folder(out) / "data-000001" / "keys.float16"
     with keys.open("ab") as file:
-        file.write(b"left behind")
+        file.write(b"uncommitted")
     assert_same_store(built(memory, toy_model, out, resume=True, cluster=RaySettings()), local)
 
 
-def test_the_command_builds_on_ray_and_leaves_nothing_behind(memory, client, local, tmp_path):
+def test_the_command_builds_on_ray_and_leaves_no_files_or_processes(memory, client, local, tmp_path):
     out = tmp_path / "s.store"
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="t") as folder:
-        command = [sys.executable, "-m", "nearmt", "build", str(memory), "--model", str(client.model), "--out",
-                   str(out), "--engine", "ray:torch", "--workers", "1", "--no-train", "--json"]  # fmt: skip
+        command = [sys.executable, "-m", "nearmt", "build", str(memory), "--model", str(client.model)]
+        command += ["--out", str(out), "--engine", "ray:torch", "--workers", "1", "--no-train", "--json"]
         home = Path(folder) / "home"
         home.mkdir()
         done = subprocess.run(
@@ -193,15 +196,15 @@ def test_the_command_builds_on_ray_and_leaves_nothing_behind(memory, client, loc
     np.testing.assert_array_equal(Snapshot.open(out).values, local.values)
 
 
-def test_what_fails_in_a_worker_is_one_sentence(ray_here, memory, client, tmp_path):
+def test_an_error_in_a_worker_is_reported_in_one_sentence(ray_here, memory, client, tmp_path):
     shutil.copytree(client.model, tmp_path / "model")
     model = Seq2Seq.load(tmp_path / "model")
     shutil.rmtree(tmp_path / "model")
-    with pytest.raises(ClusterError, match=r"^the worker on \S+ gave up: .*model"):
+    with pytest.raises(ClusterError, match=r"^the worker on \S+ failed: .*model"):
         built(memory, model, tmp_path / "s.store", cluster=RaySettings(workers=1))
 
 
-def test_workers_that_are_lost_or_do_not_come_are_waited_for_only_so_long(
+def test_the_build_fails_if_workers_are_lost_repeatedly_or_do_not_start(
     ray_here, memory, toy_model, tmp_path, monkeypatch
 ):
     earlier = worker_pids()
@@ -217,7 +220,7 @@ def test_workers_that_are_lost_or_do_not_come_are_waited_for_only_so_long(
             built(memory, toy_model, tmp_path / "a.store", cluster=RaySettings(workers=1), progress=kill)
     assert "common causes" not in str(lost.value)
     assert "\n" not in str(lost.value)
-    monkeypatch.setattr("nearmt.building.ray.pool._PATIENCE", 1.0)
+    monkeypatch.setattr("nearmt.building.ray.pool._START_TIMEOUT", 1.0)
     with pytest.raises(ClusterError, match=r"each needs 1 CPU, 0.001 GPU, and the cluster has [0-9.]+ CPU free$"):
         built(memory, toy_model, tmp_path / "b.store", cluster=RaySettings(workers=1, gpus=0.001))
 
@@ -234,11 +237,11 @@ def test_a_worker_refuses_another_folder_model_or_version(toy_model, tmp_path):
     job = job_for(toy_model, tmp_path)
     elsewhere = Worker(replace(job, folder=tmp_path / "nowhere")).load()
     assert isinstance(elsewhere, Refusal)
-    assert "which all workers must reach under the same name" in elsewhere.reason
+    assert "which all workers must reach under the same path" in elsewhere.reason
     another = replace(job, manifest=replace(job.manifest, created_at="2020-01-01T00:00:00Z"))
     assert "does not see" in Worker(another).load().reason
     older = Worker(replace(job, version="0.0.1")).load()
-    assert "begun by nearmt 0.0.1" in older.reason
+    assert "started by nearmt 0.0.1" in older.reason
     gone = replace(job, manifest=replace(job.manifest, model={**job.manifest.model, "name": "/no/such/model"}))
     assert "the model folder /no/such/model does not exist" in Worker(gone).load().reason
     changed = replace(job, manifest=replace(job.manifest, model={**job.manifest.model, "weights": "f" * 64}))
@@ -250,7 +253,7 @@ def options(engine: str = "ray", **given) -> tuple[str, RaySettings | None]:
     return ray_options(engine, **{**none, **given})
 
 
-def test_the_engine_says_where_and_how_to_decode():
+def test_the_engine_option_selects_ray_and_the_engine_of_its_workers():
     assert options("int8") == ("int8", None)
     assert options() == ("auto", RaySettings())
     assert options("ray:int8", workers=4, threads=2) == ("int8", RaySettings(workers=4, threads=2))
@@ -258,19 +261,19 @@ def test_the_engine_says_where_and_how_to_decode():
     for given in ({"workers": 2}, {"address": "auto"}, {"gpus": 0.0}):
         with pytest.raises(SettingError, match=rf"^--{next(iter(given))} is for building on Ray"):
             options("torch", **given)
-    with pytest.raises(SettingError, match="at least one worker"):
+    with pytest.raises(SettingError, match="`workers` and `threads`"):
         RaySettings(workers=0)
-    with pytest.raises(SettingError, match="less than no GPU"):
+    with pytest.raises(SettingError, match="`gpus`"):
         RaySettings(gpus=-1)
 
 
-def test_without_ray_the_extra_is_named(monkeypatch):
+def test_without_ray_the_error_names_the_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "nearmt\[ray\]"$'):
         check_installed()
 
 
-def test_where_nobody_answers_one_sentence_says_so(monkeypatch):
+def test_an_unreachable_cluster_is_reported_in_one_sentence(monkeypatch):
     ray = pytest.importorskip("ray")
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with (
@@ -280,7 +283,7 @@ def test_where_nobody_answers_one_sentence_says_so(monkeypatch):
         pass
 
 
-def test_a_joined_cluster_is_used_and_another_refused(ray_here, memory, toy_model, tmp_path):
-    with pytest.raises(SettingError, match="joined a Ray cluster already"):
+def test_a_process_that_has_joined_a_cluster_refuses_another_address(ray_here, memory, toy_model, tmp_path):
+    with pytest.raises(SettingError, match="already joined a Ray cluster"):
         built(memory, toy_model, tmp_path / "s.store", cluster=RaySettings(address="auto"))
     assert list(tmp_path.iterdir()) == []

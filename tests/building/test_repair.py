@@ -1,4 +1,4 @@
-"""What a repair leaves behind: sentences that wait for their states, files set aside, and what it says."""
+"""Results of a repair: sentences without states, quarantined files, and what the user is told."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ from nearmt.building.repair import Repaired
 from nearmt.building.repair import repair_with as repair
 from nearmt.cli.app import app
 from nearmt.cli.soundness import _say_lost
-from nearmt.datastore import Keeper, Lost, Snapshot, verify
+from nearmt.datastore import Lost, Quarantine, Snapshot, verify
 from nearmt.errors import ModelError, StoreError, StoreMismatchError
 from nearmt.store import Store, build
 from nearmt.training.train_store import AdaptationSettings
@@ -31,7 +31,7 @@ VANILLA = {"method": "vanilla", "k": 4, "temperature": 1.0, "knn_share": 0.5}
 
 @pytest.fixture
 def no_model(monkeypatch) -> None:
-    """The store's model cannot be had."""
+    """The model of the store cannot be loaded."""
 
     def fail(*args, **options):
         raise ModelError("the store's model is gone")
@@ -44,12 +44,12 @@ def nearmt(*arguments: object) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_sentences_without_states_are_kept_and_get_them_later(made, harmed, toy_model, no_model):
+def test_sentences_without_states_are_kept_until_a_later_repair(made, harmed, toy_model, no_model):
     harm(harmed, "keys.float16", "cut")
     before = content_of(Snapshot.open(made))
-    code, told, errors = nearmt("verify", harmed, "--repair")
+    code, output, errors = nearmt("verify", harmed, "--repair")
     assert code == 2
-    assert "122 sentences kept; none lost" in told
+    assert "122 sentences kept; none lost" in output
     assert "61 sentences wait for their states" in errors
     assert "the store's model is gone" in errors
     snapshot = Snapshot.open(harmed)
@@ -64,13 +64,13 @@ def test_sentences_without_states_are_kept_and_get_them_later(made, harmed, toy_
         code, _, errors = nearmt(*command)
         assert code == 2
         assert "61 sentences wait for their states" in errors
-    code, told, _ = nearmt("info", harmed)
-    assert "61 sentences wait" in told
-    code, told, _ = nearmt("verify", harmed, "--json")
+    code, output, _ = nearmt("info", harmed)
+    assert "61 sentences wait" in output
+    code, output, _ = nearmt("verify", harmed, "--json")
     assert code == 2
-    assert json.loads(told)["waiting_sentences"] == 61
+    assert json.loads(output)["waiting_sentences"] == 61
     store = Store(harmed, model=toy_model)
-    store.compact()  # keeps them waiting
+    store.compact()  # does not change them
     assert store.info()["health"]["waiting_sentences"] == 61
     assert store.info()["sentences"] == 122
     assert store.export_tmx(harmed.parent / "all.tmx") == sum(before.values())
@@ -82,7 +82,7 @@ def test_sentences_without_states_are_kept_and_get_them_later(made, harmed, toy_
     assert store.repair() == Repaired((), 122)
 
 
-def test_a_pair_that_comes_again_gets_its_states(made, harmed, toy_model):
+def test_adding_a_pair_again_computes_its_states(made, harmed, toy_model):
     harm(harmed, "values.int32", "missing")
     repair(harmed)
     store = Store(harmed, model=toy_model)
@@ -111,7 +111,7 @@ def test_a_correction_of_a_sentence_without_states_replaces_it(harmed, toy_model
     assert sorted(unit[1:3] for unit in found) == [("the last word .", "n5"), ("the very last word .", "n4")]
 
 
-def test_a_store_in_which_nothing_can_be_searched_still_works(harmed, toy_model):
+def test_a_store_without_any_states_still_works(harmed, toy_model):
     harm(harmed, "keys.float16", "missing")
     assert repair(harmed).waiting_sentences == 122
     store = Store(harmed, model=toy_model)
@@ -123,7 +123,7 @@ def test_a_store_in_which_nothing_can_be_searched_still_works(harmed, toy_model)
     assert store.repair().recomputed_sentences == 121
 
 
-def test_a_model_that_is_given_must_be_the_stores(harmed, client, tmp_path):
+def test_repair_refuses_another_model(harmed, client, tmp_path):
     harm(harmed, "keys.float16", "flipped")
     other = Path(shutil.copytree(client.model, tmp_path / "other"))
     flip(other / "model.safetensors", 5000)
@@ -134,26 +134,26 @@ def test_a_model_that_is_given_must_be_the_stores(harmed, client, tmp_path):
     assert Store(harmed).repair(model=client.model, offline=True).is_whole
 
 
-def test_no_control_character_of_a_damaged_text_reaches_the_terminal(monkeypatch):
-    told = []
-    monkeypatch.setattr("nearmt.cli.soundness.say", told.append)
+def test_control_characters_of_a_damaged_text_are_not_printed(monkeypatch):
+    output = []
+    monkeypatch.setattr("nearmt.cli.soundness.say", output.append)
     _say_lost([Lost("die\x00 \x1b[31mzelle", None, "client")], 1)
-    assert told == ["  lost: client: die\ufffd \ufffd[31mzelle"]
+    assert output == ["  lost: client: die\ufffd \ufffd[31mzelle"]
 
 
-def test_what_was_lost_is_told(made, harmed):
+def test_lost_sentences_are_reported(made, harmed):
     texts = harmed / "data-000001" / "texts.jsonl"
     texts.write_bytes(texts.read_bytes().replace(b"the fresh cell", b"the fresh bell"))
-    code, told, errors = nearmt("verify", harmed, "--repair")
+    code, output, errors = nearmt("verify", harmed, "--repair")
     assert code == 2
-    assert "121 sentences kept; 1 lost" in told
+    assert "121 sentences kept; 1 lost" in output
     assert "lost: client n1: die neue zelle ." in errors
     (kept,) = Store(harmed).info()["set_aside"]
     assert f"The damaged files are kept in {kept['folder']}" in errors
     assert "bell" in (Path(kept["folder"]) / "data-000001" / "texts.jsonl").read_text(encoding="utf-8")
 
 
-def test_lost_removals_are_told_and_corrections_follow_from_what_came_later(made, harmed):
+def test_removals_by_corrections_are_inferred_from_later_units(made, harmed):
     flip(harmed / "data-000001" / "removals.int64", 0)  # by a correction
     assert repair(harmed).is_whole
     assert content_of(Snapshot.open(harmed)) == content_of(Snapshot.open(made))
@@ -161,7 +161,7 @@ def test_lost_removals_are_told_and_corrections_follow_from_what_came_later(made
     assert repair(harmed).lost_removals == 0
 
 
-def test_removals_that_cannot_be_read_are_told(harmed):
+def test_unreadable_removals_are_reported(harmed):
     flip(harmed / "data-000001" / "removals.int64", 8)
     code, _, errors = nearmt("verify", harmed)
     assert code == 2
@@ -170,9 +170,9 @@ def test_removals_that_cannot_be_read_are_told(harmed):
     code, _, errors = nearmt("verify", harmed, "--repair")
     assert code == 2
     assert "1 removals could not be read" in errors
-    code, told, _ = nearmt("verify", harmed, "--repair")
+    code, output, _ = nearmt("verify", harmed, "--repair")
     assert code == 0
-    assert "nothing to repair" in told
+    assert "nothing to repair" in output
 
 
 def test_damaged_files_stay_until_the_user_deletes_them(harmed, toy_model):
@@ -181,9 +181,9 @@ def test_damaged_files_stay_until_the_user_deletes_them(harmed, toy_model):
     flip(harmed / "data-000001" / "sentences.bin", 100)
     damaged["sentences.bin"] = (harmed / "data-000001" / "sentences.bin").read_bytes()
     inodes = {path.name: path.stat().st_ino for path in (harmed / "data-000001").iterdir()}
-    code, told, _ = nearmt("verify", harmed, "--repair", "--json")
+    code, output, _ = nearmt("verify", harmed, "--repair", "--json")
     assert code == 0
-    kept = Path(json.loads(told)["damaged_files"])
+    kept = Path(json.loads(output)["damaged_files"])
     assert kept.parent == harmed
     store = Store(harmed, model=toy_model)
     store.add([pair("die neue datei .", "the new file .", "n9")])
@@ -194,9 +194,9 @@ def test_damaged_files_stay_until_the_user_deletes_them(harmed, toy_model):
     assert {path.name: path.stat().st_ino for path in (kept / "data-000001").iterdir()} == inodes  # not copied
     assert (kept / "manifest.json").exists()
     for command in ("info", "verify"):
-        code, told, errors = nearmt(command, harmed)
+        code, output, errors = nearmt(command, harmed)
         assert code == 0
-        assert str(kept) in told + errors
+        assert str(kept) in output + errors
     assert store.info()["set_aside"][0]["bytes"] >= size
     flip(next(harmed.glob("data-*")) / "sentences.bin", 100)
     assert repair(harmed).damaged_files != str(kept)
@@ -206,7 +206,7 @@ def test_damaged_files_stay_until_the_user_deletes_them(harmed, toy_model):
     assert verify(harmed).set_aside == ()
 
 
-def test_without_links_the_damaged_files_are_moved(made, harmed, toy_model, monkeypatch):
+def test_without_hard_links_the_damaged_files_are_moved(made, harmed, toy_model, monkeypatch):
     def fail(*args):
         raise PermissionError(1, "Operation not permitted")
 
@@ -220,11 +220,11 @@ def test_without_links_the_damaged_files_are_moved(made, harmed, toy_model, monk
 
 
 class KilledError(BaseException):
-    """Stands for a kill at one place."""
+    """Simulates a kill."""
 
 
 class KilledAt:
-    """Lets calls through until the n-th, at which the process ends."""
+    """Simulates a kill at the n-th call."""
 
     def __init__(self, number: int) -> None:
         self.left = number
@@ -235,14 +235,14 @@ class KilledAt:
             if self.left == 0:
                 raise KilledError
             if self.left < 0:
-                return None  # a process that is dead does not tidy up
+                return None  # a killed process does not clean up
             return function(*args, **options)
 
         return called
 
 
 @pytest.mark.parametrize("name", ["keys.float16", "index", "manifest.json"])
-def test_a_repair_that_is_killed_leaves_the_old_state_or_the_new_one(made, toy_model, tmp_path, name):
+def test_a_killed_repair_leaves_the_damaged_or_the_repaired_store(made, toy_model, tmp_path, name):
     before, kills, commits = content_of(Snapshot.open(made)), 0, 0
     for number in range(1, 200):
         folder = Path(shutil.copytree(made, tmp_path / f"{number}.store"))
@@ -262,7 +262,7 @@ def test_a_repair_that_is_killed_leaves_the_old_state_or_the_new_one(made, toy_m
             break
         report = verify(folder)
         assert report.problems in ((), old)
-        if report.is_sound:  # it was committed, so the damaged files are kept, whatever comes next
+        if report.is_sound:  # it was committed, so the damaged files must be kept
             commits += 1
             settle(folder)
             assert len(verify(folder).set_aside) == 1
@@ -280,7 +280,7 @@ def test_a_repair_that_is_killed_leaves_the_old_state_or_the_new_one(made, toy_m
     assert commits >= 1
 
 
-def test_a_repair_that_meets_a_full_disk_changes_nothing(made, harmed, toy_model, monkeypatch):
+def test_a_repair_on_a_full_disk_changes_nothing(made, harmed, toy_model, monkeypatch):
     harm(harmed, "keys.float16", "flipped")
     old = verify(harmed).problems
 
@@ -288,14 +288,14 @@ def test_a_repair_that_meets_a_full_disk_changes_nothing(made, harmed, toy_model
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "prepare", fail)
+        patch.setattr(Quarantine, "prepare", fail)
         with pytest.raises(StoreError, match="the disk is full"):
             repair(harmed, lambda manifest: toy_model)
     assert verify(harmed).problems == old
     assert repair(harmed, lambda manifest: toy_model).is_whole
 
 
-def test_one_byte_keys_are_computed_as_they_were_written(toy_model, tmp_path):
+def test_int8_keys_are_restored_exactly(toy_model, tmp_path):
     settings = replace(BUILD, key_type="int8")
     made = build(write_memory(tmp_path), model=toy_model, out=tmp_path / "a.store", settings=settings, train=False)
     keys = (made.folder / "data-000001" / "keys.int8").read_bytes()
@@ -304,7 +304,7 @@ def test_one_byte_keys_are_computed_as_they_were_written(toy_model, tmp_path):
     assert (made.folder / "data-000002" / "keys.int8").read_bytes() == keys
 
 
-def test_a_network_that_is_whole_is_kept_when_another_is_damaged(toy_model, tmp_path):
+def test_an_intact_network_is_kept_when_another_is_damaged(toy_model, tmp_path):
     made = build(write_memory(tmp_path), model=toy_model, out=tmp_path / "a.store", settings=BUILD, train=False)
     made.train(settings=replace(ADAPTATION, methods=("adaptive", "robust")))
     (path,) = made.folder.glob("metak-*")
@@ -312,9 +312,9 @@ def test_a_network_that_is_whole_is_kept_when_another_is_damaged(toy_model, tmp_
     done = made.repair()
     assert (done.lost_networks, done.needs_training, done.is_whole) == (("adaptive",), False, False)
     assert Translator(made.folder, model=toy_model).method.name == "robust"
-    code, told, _ = nearmt("info", made.folder)
+    code, output, _ = nearmt("info", made.folder)
     assert code == 0
-    assert "lost: run nearmt train" in told
+    assert "lost: run nearmt train" in output
     (path,) = made.folder.glob("robust-*")
     flip(path, 700)
     assert made.repair().needs_training

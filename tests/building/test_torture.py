@@ -1,4 +1,4 @@
-"""A short round of the torture; `make torture` runs a long one."""
+"""A short torture test; `make torture` runs a long one."""
 
 import os
 import re
@@ -31,10 +31,10 @@ def test_nothing_is_lost_when_writers_are_killed(client, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_kill_may_leave_whole_commits_of_the_change_under_way_and_nothing_between():
+def test_a_kill_may_leave_only_whole_commits_of_the_running_change():
     memory = Memory({("o", "1", "a"): "A", ("o", "2", "b"): "B"})
     pairs = tuple(SentencePair(f"s{i}", f"t{i}", str(i), "new") for i in range(20))
-    assert [len(state.units) for state in memory.on_the_way(Change("add", pairs))] == [2, 10, 18, 22]
+    assert [len(state.units) for state in memory.states_during(Change("add", pairs))] == [2, 10, 18, 22]
     removal = Change("remove", removal=(("unit_id", "2"),))
-    assert [len(state.units) for state in memory.on_the_way(removal)] == [2, 1]
-    assert memory.on_the_way(Change("compact")) == [memory]
+    assert [len(state.units) for state in memory.states_during(removal)] == [2, 1]
+    assert memory.states_during(Change("compact")) == [memory]

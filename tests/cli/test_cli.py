@@ -106,7 +106,7 @@ def test_values_that_are_no_tokens_are_named(nearmt, store_copy):
     content = bytearray(values.read_bytes())
     content[3] = 0x7F
     values.write_bytes(content)
-    assert_one_sentence(nearmt("translate", store_copy, "-", stdin="x\n"), "no tokens: run nearmt verify")
+    assert_one_sentence(nearmt("translate", store_copy, "-", stdin="x\n"), "not token ids: run nearmt verify")
 
 
 def test_doubtful_training_is_said(nearmt, store_copy, tmp_path):
@@ -205,7 +205,7 @@ def test_info_and_verify(nearmt, client, store_copy):
     content = bytearray(keys.read_bytes())
     content[100] ^= 4
     keys.write_bytes(content)
-    assert_one_sentence(nearmt("verify", store_copy, "-q"), r"segment 1 .*keys\.float16 was changed")
+    assert_one_sentence(nearmt("verify", store_copy, "-q"), r"commit 1 .*keys\.float16 was changed")
 
 
 def _bad_files(folder: Path) -> dict[str, tuple[list[Path], str]]:

@@ -1,4 +1,4 @@
-"""The store on disk: what is written is read, a crash loses nothing, damage is seen and named."""
+"""The store on disk: written data is read back, a crash loses nothing, damage is detected and located."""
 
 import errno
 import json
@@ -17,7 +17,7 @@ from nearmt.datastore import (
     Manifest,
     Snapshot,
     TextLookup,
-    append_segment,
+    append_commit,
     storage_errors,
     verify,
     write_lock,
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_was_appended_is_read_back(folder):
+def test_appended_data_is_read_back(folder):
     snapshot = Snapshot.open(folder)
     first, second = segment([("a", "b"), ("c", "d")], 1), segment([("a", "b"), ("c", "d")], 2)
     np.testing.assert_array_equal(snapshot.keys, np.vstack([first.keys, second.keys]))
@@ -54,7 +54,7 @@ def test_what_was_appended_is_read_back(folder):
     assert snapshot.text(1).unit_id == "zwei-id"
 
 
-def test_every_entry_leads_back_to_its_sentence(folder):
+def test_every_entry_maps_to_its_sentence(folder):
     snapshot = Snapshot.open(folder)
     for sentence in range(4):
         first, end = snapshot.entry_range(sentence)
@@ -70,9 +70,9 @@ def test_sentences_are_found_by_their_texts(folder):
     assert lookup.same_pair(SentencePair("one", "eins")).tolist() == []
 
 
-def test_what_a_killed_writer_left_behind_does_not_count(folder):
+def test_data_of_a_killed_writer_is_ignored(folder):
     before = Manifest.load(folder)
-    append_segment(folder, before, segment([("lost", "lost")] * 3, 3))  # never named by a manifest
+    append_commit(folder, before, segment([("lost", "lost")] * 3, 3))  # no manifest is saved
     snapshot = Snapshot.open(folder)
     assert len(snapshot.sentences) == 4
     assert verify(folder).is_sound
@@ -90,43 +90,50 @@ def test_a_snapshot_does_not_see_later_commits(folder):
 
 
 FILES = [
-    "keys.float16", "values.int32", "probabilities.float16", "positions.uint16", "sentences.bin", "texts.jsonl",
-    "units.bin", "units.jsonl", "segments.jsonl",
-]  # fmt: skip
+    "keys.float16",
+    "values.int32",
+    "probabilities.float16",
+    "positions.uint16",
+    "sentences.bin",
+    "texts.jsonl",
+    "units.bin",
+    "units.jsonl",
+    "segments.jsonl",
+]
 
 
-def test_these_are_all_files_that_a_store_without_removals_fills(folder):
+def test_a_store_without_removals_fills_exactly_these_files(folder):
     filled = {path.name for path in (folder / "data-000001").iterdir() if path.stat().st_size}
     assert filled == set(FILES)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_flipped_byte_is_named_by_verify(folder, name):
+def test_verify_locates_a_flipped_byte(folder, name):
     path = folder / "data-000001" / name
     content = bytearray(path.read_bytes())
     content[len(content) // 4] ^= 1
     path.write_bytes(content)
     problems = verify(folder).problems
     assert len(problems) == 1
-    assert "segment 1" in problems[0]
+    assert "commit 1" in problems[0]
     assert path.name in problems[0]
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_cut_short_or_missing_is_refused_and_named(folder, name):
+def test_a_truncated_or_missing_file_is_refused_and_located(folder, name):
     path = folder / "data-000001" / name
     content = path.read_bytes()
     path.write_bytes(content[:-1])
     with pytest.raises(StoreDamagedError, match=f"{path.name} is cut short"):
         Snapshot.open(folder)
-    assert any("segment 2" in problem and path.name in problem for problem in verify(folder).problems)
+    assert any("commit 2" in problem and path.name in problem for problem in verify(folder).problems)
     path.unlink()
     with pytest.raises(StoreDamagedError, match=f"{path.name} is missing"):
         Snapshot.open(folder)
     assert not verify(folder).is_sound
 
 
-def test_what_is_not_a_store_is_refused_in_one_sentence(tmp_path):
+def test_a_folder_or_file_that_is_not_a_store_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(StoreError, match="is not a nearmt store"):
         Snapshot.open(tmp_path)
     (tmp_path / "file").write_text("x")
@@ -140,7 +147,7 @@ def test_what_is_not_a_store_is_refused_in_one_sentence(tmp_path):
         Snapshot.open(tmp_path)
 
 
-def test_a_later_format_is_refused_with_both_numbers(folder):
+def test_a_later_format_is_refused_naming_both_versions(folder):
     content = json.loads((folder / "manifest.json").read_text())
     content["format"] = 99
     (folder / "manifest.json").write_text(json.dumps(content))
@@ -155,7 +162,7 @@ def test_a_changed_manifest_is_refused(folder):
         Snapshot.open(folder)
 
 
-def test_one_writer_at_a_time_and_a_dead_one_does_not_hold_the_lock(folder):
+def test_only_one_writer_at_a_time_and_a_killed_writer_releases_the_lock(folder):
     hold = "import sys, time; from pathlib import Path; from nearmt.datastore import write_lock\n"
     hold += "with write_lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     other = subprocess.Popen([sys.executable, "-c", hold, str(folder)], stdout=subprocess.PIPE, text=True)
@@ -181,13 +188,13 @@ def test_one_writer_at_a_time_and_a_dead_one_does_not_hold_the_lock(folder):
         (errno.EIO, "input/output error"),
     ],
 )
-def test_what_the_disk_refuses_is_said_in_one_sentence(tmp_path, code, sentence):
+def test_a_disk_error_is_reported_in_one_sentence(tmp_path, code, sentence):
     with pytest.raises(StoreError, match=f"x.bin: {sentence}"), storage_errors(tmp_path):
         raise OSError(code, os.strerror(code), "x.bin")
 
 
-def test_a_full_disk_is_one_sentence_and_the_store_stays(folder):
-    """A limit on the size of files stands in for a full disk: writes fail half-way."""
+def test_a_full_disk_is_reported_and_leaves_the_store_intact(folder):
+    """A limit on the size of files simulates a full disk: writes fail half-way."""
     script = """
 import resource, signal, sys
 from pathlib import Path
@@ -202,7 +209,7 @@ try:
 except StoreError as error:
     print(error)
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     done = subprocess.run(
         [sys.executable, "-c", script, str(folder)], env=environment, capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""Full disks, failing writes and read-only folders: a store is as before or as after, and one sentence says why."""
+"""Full disks, failing writes and read-only folders: a change is made completely or not at all, with a clear error."""
 
 import contextlib
 import ctypes
@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from nearmt.corpus import SentencePair
-from nearmt.datastore import Manifest, Snapshot, partial_folder, verify
+from nearmt.datastore import Snapshot, partial_folder, verify
 from nearmt.errors import StoreError
 from nearmt.store import Store, build
 from nearmt.translator import Translator
 from torture_memory import Change
 from torture_store import ADAPTATION, BUILD, check_search, content_of, perform, refusal, settle, write_memory
 
-NEW = (SentencePair("die neue zelle .", "the new cell .", "n1", "client"),
-       SentencePair("das alte feld .", "the old field .", "n2", "client"))  # fmt: skip
+NEW = (
+    SentencePair("die neue zelle .", "the new cell .", "n1", "client"),
+    SentencePair("das alte feld .", "the old field .", "n2", "client"),
+)
 CHANGES = {
     "add": Change("add", NEW),
     "remove": Change("remove", removal=(("unit_id", "u3"),)),
@@ -42,10 +44,6 @@ def fresh(made, tmp_path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "fresh.store"))
 
 
-def learned_by(folder: Path) -> str:
-    return Manifest.load(folder).adaptation.trained_at
-
-
 def check_unharmed(folder: Path, before, after) -> None:
     assert verify(folder).is_sound
     content = content_of(Snapshot.open(folder))
@@ -54,7 +52,7 @@ def check_unharmed(folder: Path, before, after) -> None:
 
 
 class FailingAt:
-    """Lets calls through until the n-th, which finds the disk full, as do all that follow."""
+    """Makes the n-th call and all later ones fail with a full disk."""
 
     def __init__(self, number: int) -> None:
         self.left = number
@@ -70,7 +68,7 @@ class FailingAt:
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_whichever_flush_or_rename_fails_the_store_is_as_before_or_as_after(made, toy_model, tmp_path, kind):
+def test_a_failing_flush_or_rename_leaves_the_store_before_or_after_the_change(made, toy_model, tmp_path, kind):
     before = content_of(Snapshot.open(made))
     done = Path(shutil.copytree(made, tmp_path / "done.store"))
     perform(done, CHANGES[kind], toy_model)
@@ -82,15 +80,15 @@ def test_whichever_flush_or_rename_fails_the_store_is_as_before_or_as_after(made
         with pytest.MonkeyPatch.context() as patch:
             for name in ("fsync", "rename", "replace", "mkdir"):
                 patch.setattr(os, name, failing.wrap(getattr(os, name)))
-            told = refusal(lambda folder=folder: perform(folder, CHANGES[kind], toy_model))
-        if told is None:
+            error = refusal(lambda folder=folder: perform(folder, CHANGES[kind], toy_model))
+        if error is None:
             assert content_of(Snapshot.open(folder)) == after
             break
-        assert "the disk is full" in told
+        assert "the disk is full" in error
         failures += 1
         check_unharmed(folder, before, after)
         if number % 4 == 1:
-            perform(folder, CHANGES[kind], toy_model)  # once there is room again, it goes through
+            perform(folder, CHANGES[kind], toy_model)  # succeeds once there is space again
             check_unharmed(folder, after, after)
             settle(folder)
         shutil.rmtree(folder)
@@ -99,7 +97,7 @@ def test_whichever_flush_or_rename_fails_the_store_is_as_before_or_as_after(made
 
 @contextlib.contextmanager
 def largest_file(size: int):
-    """No file may grow beyond so many bytes: what a full disk looks like, in the middle of a write."""
+    """Limit the size of files in bytes, to simulate a disk that fills up in the middle of a write."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -109,7 +107,7 @@ def largest_file(size: int):
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_a_file_that_cannot_grow_leaves_the_store_whole(made, toy_model, tmp_path, kind):
+def test_a_file_that_cannot_grow_leaves_the_store_intact(made, toy_model, tmp_path, kind):
     before = content_of(Snapshot.open(made))
     written = made.glob("m*") if kind == "train" else made.rglob("*")  # manifest and Meta-k
     sizes = sorted({path.stat().st_size for path in written if path.is_file() and path.stat().st_size > 64})
@@ -117,9 +115,9 @@ def test_a_file_that_cannot_grow_leaves_the_store_whole(made, toy_model, tmp_pat
     for number, size in enumerate(sizes):
         folder = Path(shutil.copytree(made, tmp_path / f"{number}.store"))
         with largest_file(size - 10 if kind in ("compact", "train") else size + 10):
-            told = refusal(lambda folder=folder: perform(folder, CHANGES[kind], toy_model))
-        if told is not None:
-            assert "disk" in told
+            error = refusal(lambda folder=folder: perform(folder, CHANGES[kind], toy_model))
+        if error is not None:
+            assert "disk" in error
             failures += 1
             check_unharmed(folder, before, before)
         perform(folder, CHANGES[kind], toy_model)
@@ -129,7 +127,7 @@ def test_a_file_that_cannot_grow_leaves_the_store_whole(made, toy_model, tmp_pat
     assert failures >= 1
 
 
-def test_an_index_that_cannot_be_written_is_one_sentence(fresh, monkeypatch):
+def test_an_index_that_cannot_be_written_is_reported_in_one_sentence(fresh, monkeypatch):
     def fail(*args):
         raise RuntimeError("Error in faiss::FileIOWriter: write error")
 
@@ -142,7 +140,7 @@ def test_an_index_that_cannot_be_written_is_one_sentence(fresh, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 9, 14, 20])
-def test_a_build_that_met_a_full_disk_goes_on(made, toy_model, tmp_path, number):
+def test_a_build_resumes_after_a_full_disk(made, toy_model, tmp_path, number):
     memory, out = write_memory(tmp_path), tmp_path / "b.store"
     failing = FailingAt(number)
     with pytest.MonkeyPatch.context() as patch:
@@ -157,20 +155,20 @@ def test_a_build_that_met_a_full_disk_goes_on(made, toy_model, tmp_path, number)
 
 
 @contextlib.contextmanager
-def no_more_rights_than_the_owner():
-    """root may write anywhere; for a while it may not."""
+def without_root_privileges():
+    """Drop the capabilities by which root may write anywhere."""
     if os.geteuid() != 0:
         yield
         return
     libc = ctypes.CDLL(None, use_errno=True)
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the version of the interface, and this thread
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version of the interface, this thread
     rights = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable, twice
     if libc.capget(header, rights):
-        pytest.skip("rights cannot be looked at here")
+        pytest.skip("capabilities cannot be read here")
     effective = rights[0]
     rights[0] = effective & ~0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
     if libc.capset(header, rights):
-        pytest.skip("rights cannot be put down here")
+        pytest.skip("capabilities cannot be dropped here")
     try:
         yield
     finally:
@@ -179,7 +177,7 @@ def no_more_rights_than_the_owner():
 
 
 @pytest.mark.parametrize("has_locks", [True, False])
-def test_a_read_only_store_is_read_and_not_written(fresh, toy_model, has_locks):
+def test_a_read_only_store_can_be_read_and_refuses_changes(fresh, toy_model, has_locks):
     if not has_locks:
         for path in fresh.glob("*lock"):
             path.unlink()
@@ -190,13 +188,13 @@ def test_a_read_only_store_is_read_and_not_written(fresh, toy_model, has_locks):
     for path in paths:
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
-        with no_more_rights_than_the_owner():
+        with without_root_privileges():
             translated = Translator(fresh, model=toy_model).translate(["heute öffnet die tabelle die große zelle ."])
             assert translated[0].text
             assert Store(fresh).info()["units"] == sum(before.values())
             for change in CHANGES.values():
-                told = refusal(lambda change=change: perform(fresh, change, toy_model))
-                assert "no permission to write there" in told
+                error = refusal(lambda change=change: perform(fresh, change, toy_model))
+                assert "no permission to write there" in error
             with pytest.raises(StoreError, match="no permission"):
                 Store(fresh).repair()
             assert verify(fresh).is_sound
@@ -207,12 +205,12 @@ def test_a_read_only_store_is_read_and_not_written(fresh, toy_model, has_locks):
     perform(fresh, CHANGES["add"], toy_model)
 
 
-def test_a_folder_that_is_not_writable_refuses_a_build(toy_model, tmp_path):
+def test_a_build_in_a_read_only_folder_is_refused(toy_model, tmp_path):
     memory = write_memory(tmp_path)
-    place = tmp_path / "place"
-    place.mkdir()
-    place.chmod(0o555)
-    with no_more_rights_than_the_owner(), pytest.raises(StoreError, match="no permission to write there"):
-        build(memory, model=toy_model, out=place / "c.store", settings=BUILD, adaptation=ADAPTATION)
-    place.chmod(0o755)
-    assert not list(place.iterdir())
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    parent.chmod(0o555)
+    with without_root_privileges(), pytest.raises(StoreError, match="no permission to write there"):
+        build(memory, model=toy_model, out=parent / "c.store", settings=BUILD, adaptation=ADAPTATION)
+    parent.chmod(0o755)
+    assert not list(parent.iterdir())

@@ -1,4 +1,4 @@
-"""A store of an older day opens, is sound, and gives the same translations for the same reasons."""
+"""The golden store, made by an earlier version, opens, verifies and gives the same translations and evidence."""
 
 import hashlib
 import importlib.util
@@ -37,7 +37,7 @@ def content_of(folder: Path) -> str:
 
 
 def check_like(found, wanted, where="") -> None:
-    """The same, numbers to a thousandth: other processors round otherwise."""
+    """Compare values, numbers with a tolerance: processors round differently."""
     if isinstance(wanted, dict):
         assert found.keys() == wanted.keys(), where
         for name in wanted:
@@ -52,28 +52,28 @@ def check_like(found, wanted, where="") -> None:
         assert found == wanted, where
 
 
-def test_the_golden_store_gives_what_it_gave(model, expected):
+def test_the_golden_store_gives_the_recorded_translations(model, expected):
     before = content_of(GOLDEN / "store")
     assert verify(GOLDEN / "store").is_sound
     sources = [translation["source"] for translation in expected["translations"]]
     check_like(golden.expected_of(GOLDEN / "store", model, sources), expected)
-    assert content_of(GOLDEN / "store") == before  # looking does not change it
+    assert content_of(GOLDEN / "store") == before  # reading does not change it
 
 
-def test_the_golden_store_holds_what_a_store_can_hold():
+def test_the_golden_store_covers_the_whole_format():
     manifest = Manifest.load(GOLDEN / "store")
     counts = manifest.extent.counts
     assert manifest.generation > 1
     assert manifest.index.files
     assert manifest.adaptation.networks["adaptive"]
-    assert counts.entries > manifest.index.num_entries  # additions that the index does not know
+    assert counts.entries > manifest.index.num_entries  # some entries are not in the index
     assert counts.removals >= 3
     assert counts.units > counts.sentences
     assert manifest.model["name"] == golden.NAME
     assert sum(path.stat().st_size for path in GOLDEN.rglob("*") if path.is_file()) < 400_000
 
 
-def test_an_older_store_can_be_changed(model, expected, tmp_path):
+def test_the_golden_store_can_be_changed(model, expected, tmp_path):
     store = Store(shutil.copytree(GOLDEN / "store", tmp_path / "store"), model=model)
     store.add([("die neue zelle .", "the new cell .")])
     store.remove(origin="website")

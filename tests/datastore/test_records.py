@@ -1,4 +1,4 @@
-"""The records of a manifest come back from their JSON form as they were."""
+"""The records of a manifest survive their JSON form."""
 
 import json
 from dataclasses import replace
@@ -38,7 +38,7 @@ def test_an_index_record_survives_json(optional, is_chosen):
     content = json.loads(json.dumps(record.as_dict()))
     assert IndexRecord.from_dict(content) == record
     required = {"kind", "factory", "num_probes", "num_entries", "files", "is_chosen"}
-    assert set(content) == required | set(optional), "what was not given is not written"
+    assert set(content) == required | set(optional), "fields that were not given are not written"
 
 
 def test_a_training_record_survives_the_manifest(store_copy):
@@ -52,7 +52,7 @@ def test_a_training_record_survives_the_manifest(store_copy):
     assert content["held_out"]["vanilla_bleu"] == record.held_out.bleu["vanilla"]
 
 
-def test_a_gate_of_an_earlier_version_is_ignored(store_copy):
+def test_unknown_fields_of_a_training_record_are_ignored(store_copy):
     content = Manifest.load(store_copy).adaptation.as_dict()
     assert TrainingRecord.from_dict({**content, "gate": {"threshold": 0.1}}) == TrainingRecord.from_dict(content)
 

@@ -1,10 +1,10 @@
-"""How the golden store was made: a tiny model, a store with additions, corrections and removals, and what it gives.
+"""Make the golden store: a tiny model, a store with additions, corrections and removals, and its translations.
 
     PYTHONPATH=examples python tests/golden/make.py FOLDER
 
-The folders `model` and `store` and the file `expected.json` beside this script were made by it once, with store
-format 2, and are kept: every later version must open them and give the same. No test runs it. It writes into a new
-FOLDER, so that nothing here is replaced by accident; a new format gets a golden store of its own beside this one.
+This script made the folders `model` and `store` and the file `expected.json` beside it once, with store format 2.
+Every later version must open them and give the same results. No test runs this script. It writes into a new FOLDER, so
+that nothing here is replaced by accident. A new format gets a golden store of its own.
 """
 
 import json
@@ -25,7 +25,7 @@ from nearmt.training.schedule import TrainingSettings
 from nearmt.training.train_store import AdaptationSettings
 from nearmt.translator import Translation, Translator
 
-NAME = "nearmt-golden"  # of the model, wherever it stands
+NAME = "nearmt-golden"  # of the model, independent of its folder
 _SENTENCES = toy.sentences(260, 7, toy.CLIENT)
 _SETTINGS = BuildSettings(segment_entries=300, index="IVF4,PQ16x4fs", num_probes=4, max_k=8)
 _ADAPTATION = AdaptationSettings(max_k=8, max_decoded=20, training=TrainingSettings(steps=600, first_check=100))
@@ -36,7 +36,7 @@ def load_golden_model(folder: Path) -> Seq2Seq:
 
 
 def pairs(first: int, last: int, origin: str, date: str) -> list[SentencePair]:
-    """Some of the client's sentences as units of an origin."""
+    """Some sentences of the client as units of an origin."""
     return [
         SentencePair(source, target, f"{origin}-{number}", origin, date)
         for number, (source, target) in enumerate(_SENTENCES[first:last], first)
@@ -44,7 +44,7 @@ def pairs(first: int, last: int, origin: str, date: str) -> list[SentencePair]:
 
 
 def make_store(folder: Path, model: Seq2Seq) -> Store:
-    """Built, trained, added to, corrected, removed from, compacted, and then all of that again, not compacted."""
+    """Build, add, remove, compact and train, then add, correct and remove again without compacting."""
     memory = folder / "memory.jsonl"
     memory.write_text("".join(json.dumps(asdict(pair)) + "\n" for pair in pairs(0, 90, "manual", "2024-05-01")))
     store = build(memory, model=model, out=folder / "store", settings=_SETTINGS, train=False)
@@ -66,7 +66,7 @@ def make_store(folder: Path, model: Seq2Seq) -> Store:
 
 
 def described(translation: Translation) -> dict[str, Any]:
-    """A translation with its evidence, as it is compared."""
+    """A translation with its evidence, for comparison."""
     return {
         "source": translation.source,
         "text": translation.text,
@@ -93,7 +93,7 @@ def described(translation: Translation) -> dict[str, Any]:
 
 
 def expected_of(store: Path, model: Seq2Seq, sources: Sequence[str]) -> dict[str, Any]:
-    """What the store holds, and how it translates."""
+    """The units of the store and its translations."""
     translator = Translator(store, model=model)
     units = [[p.source, p.target, p.unit_id, p.origin, p.changed_at] for p in translator.snapshot.all_units()]
     return {"units": units, "translations": [described(found) for found in translator.translate(sources)]}
@@ -105,7 +105,7 @@ def main() -> None:
     torch.set_num_threads(1)
     toy.train_model(folder / "model", steps=1200, width=32, normalization="identity")
     model = load_golden_model(folder / "model")
-    model.identity = replace(model.identity, name=NAME)  # not where it stands on this machine
+    model.identity = replace(model.identity, name=NAME)  # not a path of this machine
     store = make_store(folder, model)
     chosen = (*_SENTENCES[3:7], *_SENTENCES[90:92], *_SENTENCES[111:114], *_SENTENCES[125:131])
     expected = expected_of(store.folder, model, [source for source, _ in chosen])

@@ -62,5 +62,5 @@ def test_build_resumes_only_with_the_same_engine(client, toy_model, fast, tmp_pa
     from nearmt.building.builder import Builder, BuildSettings
 
     Builder(tmp_path / "s.partial", toy_model, BuildSettings()).start([client.memory])
-    with pytest.raises(SettingError, match="begun with the engine torch, not int8"):
+    with pytest.raises(SettingError, match="started with the engine torch: it cannot be resumed with int8"):
         Builder(tmp_path / "s.partial", fast, BuildSettings()).check_resumable([client.memory])

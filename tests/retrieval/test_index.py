@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmt.corpus import SentencePair
-from nearmt.datastore import KeyCode, Languages, Manifest, SegmentData, Snapshot, append_segment
+from nearmt.datastore import CommitData, KeyCode, Languages, Manifest, Snapshot, append_commit
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.retrieval.index import build_index, choose_factory, load_index
 from nearmt.retrieval.index.exact import StreamedIndex
@@ -206,7 +206,7 @@ def test_int8_keys_are_close_to_the_original_keys(tmp_path, factory):
     (tmp_path / "small").mkdir()
     for start in (0, 1000):  # the first commit sets the range
         part = keys[start : start + 1000]
-        data = SegmentData(
+        data = CommitData(
             [SentencePair(f"source {start + i}", "x") for i in range(1000)],
             np.ones(1000, np.int64),
             part,
@@ -214,7 +214,7 @@ def test_int8_keys_are_close_to_the_original_keys(tmp_path, factory):
             np.ones(1000, np.float16),
             np.zeros(1000, np.uint16),
         )
-        manifest = append_segment(tmp_path / "small", manifest, data).changed()
+        manifest = append_commit(tmp_path / "small", manifest, data).changed()
     manifest.save(tmp_path / "small")
     small = Snapshot.open(tmp_path / "small")
     assert small.keys.nbytes == 2000 * 32

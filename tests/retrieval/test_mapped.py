@@ -9,7 +9,7 @@ import torch
 from nearmt.building import compaction
 from nearmt.cli.options import bytes_of
 from nearmt.corpus import SentencePair
-from nearmt.datastore import SegmentData, Snapshot, append_segment, verify
+from nearmt.datastore import CommitData, Snapshot, append_commit, verify
 from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.retrieval.index import Allowed, load_index
 from nearmt.retrieval.index.exact import StreamedIndex
@@ -70,7 +70,7 @@ def test_new_entries_are_found_and_compaction_indexes_them(tmp_path):
     snapshot.manifest.changed(index=index_snapshot(snapshot, SMALL)).save(snapshot.folder)
     before = Retriever(Snapshot.open(snapshot.folder))
     keys = clustered(6000, 32, seed=9)
-    data = SegmentData(
+    data = CommitData(
         [SentencePair(f"new {i}", f"neu {i}") for i in range(6000)],
         np.ones(6000, int),
         keys.astype(np.float16),
@@ -78,7 +78,7 @@ def test_new_entries_are_found_and_compaction_indexes_them(tmp_path):
         np.ones(6000, np.float16),
         np.zeros(6000, np.uint16),
     )
-    append_segment(snapshot.folder, Snapshot.open(snapshot.folder).manifest, data).changed().save(snapshot.folder)
+    append_commit(snapshot.folder, Snapshot.open(snapshot.folder).manifest, data).changed().save(snapshot.folder)
     after = before.following(Snapshot.open(snapshot.folder))
     assert after.index is before.index
     assert after.index.num_entries > ENTRIES, "added in memory"

@@ -1,4 +1,4 @@
-"""From a translation memory to a store, and every later change to it: extract states, ingest, edit, compact, repair.
+"""Building a store from a translation memory, and every later change: adding, correcting, compacting, repairing.
 
 May import corpus, datastore, models, retrieval and methods. `ray/` is the only place that imports ray.
 """

@@ -1,4 +1,4 @@
-"""From a translation memory to a store: read, force-decode, append segment by segment, index, measure."""
+"""Building a store from a translation memory: read, force-decode, append commit by commit, index."""
 
 import contextlib
 import itertools
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nearmt.building.compatibility import check_model, model_description
-from nearmt.building.ingest import Ingestor, Known, Pending
+from nearmt.building.ingest import Ingestor, PendingCommit, StoredPairs
 from nearmt.building.publish import discard_store
 from nearmt.corpus import DropCounts, SentencePair, check_readable, read_pairs
 from nearmt.datastore import (
@@ -19,6 +19,7 @@ from nearmt.datastore import (
     Languages,
     Manifest,
     Snapshot,
+    has_manifest,
     sha256_of,
     storage_errors,
     write_lock,
@@ -30,24 +31,24 @@ from nearmt.retrieval.indexing import IndexSettings, index_snapshot
 from nearmt.retrieval.search import PROBES, RERANKED
 
 _READ_PAIRS = 1024
-# What the tally of the ingestor calls each reason to store no new sentence. Of a duplicate the origin is kept.
+# Reasons of the ingestor not to store a new sentence → reasons in the manifest.
 _DROPPED = {"unchanged": "duplicate", "duplicate": "duplicate", "replaced": "replaced", "too long": "too long"}
 
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """How a store is made. Size is never given: it follows from the memory."""
+    """Settings of a build."""
 
     key_type: str = "float16"
-    segment_entries: int = 65_536  # a commit at least so often
-    batch_tokens: int = 4096  # padded tokens a forward pass
+    segment_entries: int = 65_536  # entries per commit, roughly
+    batch_tokens: int = 4096  # padded tokens per forward pass
     index: str | None = None  # a faiss factory string, or milvus:TYPE; chosen by size if None
-    uri: str | None = None  # where Milvus is
+    uri: str | None = None  # address of Milvus
     num_probes: int = PROBES
-    reranked: int = RERANKED  # candidates whose distances are measured exactly; 0 keeps the index's own
+    reranked: int = RERANKED  # candidates whose distances are computed exactly; 0 uses the index's own distances
     max_k: int = 32  # the K that recall is measured at
-    memory: int | None = None  # bytes that the index may take; a larger one stays on disk
-    keep_identical: bool = False
+    memory: int | None = None  # bytes of memory for the index; a larger index stays on disk
+    keep_identical: bool = False  # keep pairs whose source and target are the same
 
     @property
     def indexing(self) -> IndexSettings:
@@ -55,12 +56,12 @@ class BuildSettings:
 
     def __post_init__(self) -> None:
         if self.key_type not in KEY_TYPES:
-            raise SettingError(f"keys can be {' or '.join(KEY_TYPES)}, not {self.key_type}")
-        _ = self.indexing  # what does not go together is refused now
+            raise SettingError(f"`key_type` must be {' or '.join(KEY_TYPES)}, not {self.key_type}")
+        _ = self.indexing  # checks its settings
 
 
 def describe_inputs(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
-    """Name, size and checksum of each input, by which a resumed build knows its memory again."""
+    """Name, size and checksum of each input, to check that a resumed build reads the same files."""
     described: list[dict[str, Any]] = []
     for path in map(Path, paths):
         if str(path) == "-":
@@ -70,12 +71,12 @@ def describe_inputs(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
         if path.is_file():
             described.append({"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)})
         else:
-            described.append({"name": "-"})  # a pipe: gone once it is read, as standard input is
+            described.append({"name": "-"})  # a pipe can be read only once, like standard input
     return described
 
 
 class Builder:
-    """Builds one store in a folder of its own, in steps that can each be cut off and gone on with."""
+    """Builds one store in a folder. Each step can be interrupted and resumed."""
 
     def __init__(
         self,
@@ -83,16 +84,31 @@ class Builder:
         model: Seq2Seq,
         settings: BuildSettings,
         progress: Progress = silent,
-        ingestor: Ingestor | None = None,  # another way to decode than in this process
+        ingestor: Ingestor | None = None,  # decodes in this process by default
     ) -> None:
         self.folder, self.model, self.settings, self.progress = folder, model, settings, progress
         self.ingestor = ingestor or Ingestor(model, settings.batch_tokens)
 
-    def start(self, inputs: Sequence[str | Path], format: str | None = None) -> None:
-        """Begin anew: whatever unfinished build stands in the folder is removed.
+    def run(self, inputs: Sequence[str | Path], format: str | None = None, *, resume: bool = False) -> None:
+        """Decode and index. A failed build can be resumed, unless the inputs of a new build are at fault."""
+        is_resumed = resume and has_manifest(self.folder)
+        if is_resumed:
+            self.check_resumable(inputs, format)
+        else:
+            self.start(inputs, format)
+        try:
+            self.decode(inputs, format)
+        except CorpusError:
+            if not is_resumed:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        self.build_index()
 
-        Files are read once through before anything is decoded, so that a fault at the end of a large memory is known
-        in seconds and not in hours, and the rest of the way can be told.
+    def start(self, inputs: Sequence[str | Path], format: str | None = None) -> None:
+        """Start a new build; an unfinished build in the folder is deleted.
+
+        All files are read once before decoding starts, so that an error at the end of a large memory is reported
+        within seconds and the progress has a total.
         """
         self.settings.indexing.check(self.model.width)
         described = describe_inputs(inputs)
@@ -120,42 +136,46 @@ class Builder:
 
     def _read(self, inputs: Sequence[str | Path], format: str | None, drops: DropCounts) -> Iterator[SentencePair]:
         return read_pairs(
-            inputs, source_lang=self.model.source_lang, target_lang=self.model.target_lang, drops=drops, format=format,
+            inputs,
+            source_lang=self.model.source_lang,
+            target_lang=self.model.target_lang,
+            drops=drops,
+            format=format,
             keep_identical=self.settings.keep_identical,
-        )  # fmt: skip
+        )
 
     def _reading(self, format: str | None) -> dict[str, Any]:
         return {"format": format, "keep_identical": self.settings.keep_identical}
 
-    def discard(self) -> None:
-        """Leave nothing behind."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
     def check_resumable(self, inputs: Sequence[str | Path], format: str | None = None) -> None:
-        """Refuse to go on with another memory, model, way of reading or kind of key."""
+        """Refuse to resume a build with other inputs, another model or other settings."""
         self.settings.indexing.check(self.model.width)
         manifest = Manifest.load(self.folder)
         check_model(manifest, self.model, self.folder)
         if manifest.model["engine"] != self.model.engine:
             raise SettingError(
-                f"{self.folder} was begun with the engine {manifest.model['engine']}, not {self.model.engine}: "
-                "go on with the same"
+                f"{self.folder} was started with the engine {manifest.model['engine']}: "
+                f"it cannot be resumed with {self.model.engine}"
             )
         if manifest.key_type != self.settings.key_type:
-            raise SettingError(f"{self.folder} was begun with {manifest.key_type} keys: go on with the same")
+            raise SettingError(
+                f"{self.folder} was started with `key_type` {manifest.key_type}: "
+                f"it cannot be resumed with {self.settings.key_type}"
+            )
         described = describe_inputs(inputs)
         if described != manifest.build.inputs:
             raise SettingError(
-                f"{self.folder} was begun with {_names(manifest.build.inputs)}, which is not what was given now "
-                f"({_names(described)}, or its content changed): build anew with --force"
+                f"{self.folder} was started with {_names(manifest.build.inputs)} and cannot be resumed with "
+                f"{_names(described)}, or the content changed: start over with `force`"
             )
         if manifest.build.reading != self._reading(format):
-            raise SettingError(f"{self.folder} was begun with {manifest.build.reading}: go on with the same")
+            reading = ", ".join(f"`{name}` {value}" for name, value in manifest.build.reading.items())
+            raise SettingError(f"{self.folder} was started with {reading}: resume it with the same settings")
         if any(item["name"] == "-" for item in described) and not manifest.build.is_complete:
-            raise SettingError("a build from standard input cannot be resumed: build anew with --force")
+            raise SettingError("a build from standard input cannot be resumed: start over with `force`")
 
     def decode(self, inputs: Sequence[str | Path], format: str | None = None) -> Manifest:
-        """Read and force-decode what is not yet stored. Every segment is committed as it is done."""
+        """Read and force-decode the pairs that are not stored yet, commit by commit."""
         with write_lock(self.folder):
             manifest = Manifest.load(self.folder)
             if manifest.build.is_complete:
@@ -165,36 +185,38 @@ class Builder:
             pairs_read = manifest.build.pairs_read
             for _ in itertools.islice(pairs, pairs_read):
                 pass
-            own = Counter(manifest.build.dropped)
-            known = Known(Snapshot(self.folder, manifest))
-            pieces = self.ingestor.segments(pairs, known, Pending.behind(manifest), self.settings.segment_entries)
-            with contextlib.closing(self.ingestor.append_each(self.folder, manifest, pieces)) as appended:
+            dropped = Counter(manifest.build.dropped)
+            stored, first = StoredPairs(Snapshot(self.folder, manifest)), PendingCommit.after(manifest)
+            commits = self.ingestor.pending_commits(pairs, stored, first, self.settings.segment_entries)
+            with contextlib.closing(self.ingestor.append_all(self.folder, manifest, commits)) as appended:
                 for pending, after in appended:
                     pairs_read += pending.pairs_read
                     for reason, count in pending.tally.items():
                         if reason in _DROPPED:
-                            own[_DROPPED[reason]] += count
-                    progress = replace(manifest.build, pairs_read=pairs_read, dropped=dict(own))
+                            dropped[_DROPPED[reason]] += count
+                    progress = replace(manifest.build, pairs_read=pairs_read, dropped=dict(dropped))
                     manifest = manifest.changed(extent=after.extent, key_range=after.key_range, build=progress)
                     manifest.save(self.folder)
                     self.progress("decoding", pairs_read, manifest.build.num_pairs)
             if not manifest.num_sentences:
-                told = ", ".join(f"{n} {reason}" for reason, n in {**drops.as_dict(), **own}.items())
-                raise CorpusError(f"no usable pair in {_names(manifest.build.inputs)}" + (f" ({told})" if told else ""))
-            dropped = dict(own + Counter(drops.as_dict()))
-            finished = replace(manifest.build, pairs_read=pairs_read, dropped=dropped, is_complete=True)
+                reasons = ", ".join(f"{n} {reason}" for reason, n in {**drops.as_dict(), **dropped}.items())
+                raise CorpusError(
+                    f"no usable pair in {_names(manifest.build.inputs)}" + (f" ({reasons})" if reasons else "")
+                )
+            dropped += Counter(drops.as_dict())
+            finished = replace(manifest.build, pairs_read=pairs_read, dropped=dict(dropped), is_complete=True)
             manifest = manifest.changed(build=finished)
             manifest.save(self.folder)
             return manifest
 
     def build_index(self) -> Manifest:
-        """Index the stored keys, measure what the index misses, and commit both."""
+        """Index the stored keys, measure the recall of the index, and commit both."""
         with write_lock(self.folder):
             manifest = Manifest.load(self.folder)
             settings = self.settings.indexing
-            there, factory = manifest.index, settings.factory_for(manifest.num_entries, manifest.width)
+            old, factory = manifest.index, settings.factory_for(manifest.num_entries, manifest.width)
             wanted = (factory, settings.num_probes, settings.reranked, settings.uri)
-            if there is not None and wanted == (there.factory, there.num_probes, there.reranked, there.uri):
+            if old is not None and wanted == (old.factory, old.num_probes, old.reranked, old.uri):
                 return manifest
             index = index_snapshot(Snapshot(self.folder, manifest), settings, self.progress)
             manifest = manifest.changed(index=index, adaptation=None)

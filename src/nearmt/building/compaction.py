@@ -1,13 +1,12 @@
-"""Compaction: what counts of a store is written anew, with a new index, while readers go on.
+"""Compaction: rewriting the live data of a store with a new index, while the store is in use.
 
-The long work of a compaction is done beside the store and without its lock; only at the end, under the lock, it is
-brought up to date with what was committed meanwhile and put in place by one manifest.
+The long part runs in a work folder, without the store's lock. At the end, under the lock, the commits made meanwhile
+are copied too, and one new manifest commits the result.
 """
 
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,11 @@ from nearmt.datastore import (
     Snapshot,
     compaction_lock,
     describe_problems,
+    folder_bytes,
     fsync_folder,
     inspect,
+    remove_unfinished_quarantine,
     storage_errors,
-    sweep_unfinished,
     write_lock,
 )
 from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
@@ -30,13 +30,13 @@ from nearmt.outputs import UNFINISHED
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.indexing import IndexSettings, forget_collections, index_snapshot
 
-_WORK = "compacting"  # the folder of a compaction under way
-PATIENCE = 120.0  # seconds to wait for another writer
+_WORK = "compacting"  # the folder of a running compaction
+LOCK_TIMEOUT = 120.0  # seconds to wait for another writer
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did."""
+    """The result of a compaction."""
 
     sentences: int
     entries: int
@@ -49,56 +49,60 @@ class Compacted:
 
 
 def compact(folder: Path, progress: Progress = silent) -> Compacted:
-    """Fold additions into the index and leave out what was removed. Afterwards it is in no file any more."""
+    """Rewrite the live data with a new index. Removed data is in no file afterwards."""
     with compaction_lock(folder):
         start = Snapshot.open(folder)
         _refuse_damaged(start, progress)
-        before = _bytes_of(folder)
+        before = folder_bytes(folder)
         with work_folder(folder) as work:
             copier = Copier(work, start.manifest)
             total = len(start.sentences)
             copier.copy(start, on_copied=lambda done: progress("copying", done, total))
             copied = Snapshot(work, copier.manifest)
-            index = index_snapshot(copied, settings_for(copied, start.manifest), progress, folder)
-            with write_lock(folder, wait=PATIENCE):
-                current = Manifest.load(folder)
-                if (current.created_at, current.generation) != (start.manifest.created_at, start.manifest.generation):
-                    raise StoreError(f"{folder} was built anew while it was being compacted")
+            index = index_snapshot(copied, index_settings_for(copied, start.manifest), progress, folder)
+            with write_lock(folder, wait=LOCK_TIMEOUT):
+                current = _current_manifest(start, "compacted")
                 latest = Snapshot(folder, current)
                 copier.copy(latest)
-                manifest = put_in_place(folder, work, current, copier.manifest, index)
+                manifest = commit_rewrite(folder, work, current, copier.manifest, index)
                 sentences = int(Snapshot(folder, manifest).live_sentences.sum())
-                sweep(folder, manifest)
+                remove_unused_files(folder, manifest)
                 forget_collections(folder, current, manifest)
     return Compacted(
         sentences,
         manifest.num_entries,
         len(latest.sentences) - manifest.num_sentences,
         before,
-        _bytes_of(folder),
+        folder_bytes(folder),
     )
 
 
 def reindex(folder: Path, settings: IndexSettings, progress: Progress = silent) -> IndexRecord:
-    """Rebuild the index of a store with these settings while it is in use. Trained networks stay."""
+    """Rebuild the index of a store with these settings while it is in use. Trained networks are kept."""
     with compaction_lock(folder):
         start = Snapshot.open(folder)
         settings.check(start.manifest.width)
         index = index_snapshot(start, settings, progress)
-        with write_lock(folder, wait=PATIENCE):
-            current = Manifest.load(folder)
-            if (current.created_at, current.generation) != (start.manifest.created_at, start.manifest.generation):
-                raise StoreError(f"{folder} was built anew while it was being indexed")
+        with write_lock(folder, wait=LOCK_TIMEOUT):
+            current = _current_manifest(start, "indexed")
             manifest = current.changed(index=index)
             manifest.save(folder)
-            sweep(folder, manifest)
+            remove_unused_files(folder, manifest)
             forget_collections(folder, current, manifest)
     return index
 
 
+def _current_manifest(start: Snapshot, activity: str) -> Manifest:
+    """The latest manifest of a store, which must not have been rebuilt since the snapshot."""
+    current, before = Manifest.load(start.folder), start.manifest
+    if (current.created_at, current.generation) != (before.created_at, before.generation):
+        raise StoreError(f"{start.folder} was rebuilt while it was being {activity}")
+    return current
+
+
 @contextmanager
 def work_folder(folder: Path) -> Iterator[Path]:
-    """An empty folder of the store that is gone afterwards."""
+    """An empty folder inside the store that is deleted afterwards."""
     work = folder / _WORK
     with storage_errors(folder):
         shutil.rmtree(work, ignore_errors=True)
@@ -109,13 +113,13 @@ def work_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def put_in_place(folder: Path, work: Path, current: Manifest, new: Manifest, index: IndexRecord | None) -> Manifest:
-    """Move finished files of the work folder to where a manifest can name them, and commit it."""
+def commit_rewrite(folder: Path, work: Path, current: Manifest, new: Manifest, index: IndexRecord | None) -> Manifest:
+    """Move the finished files of the work folder into the store and commit the new manifest."""
     names = () if new.generation == current.generation else (new.data_folder,)
     with storage_errors(folder):
         for name in (*names, *(index.files if index is not None else ())):
             target = folder / name
-            if target.is_dir():  # left behind by one that was killed before its commit
+            if target.is_dir():  # from a compaction that was killed before its commit
                 shutil.rmtree(target)
             if (work / name).exists():
                 (work / name).rename(target)
@@ -126,12 +130,12 @@ def put_in_place(folder: Path, work: Path, current: Manifest, new: Manifest, ind
     return manifest
 
 
-def sweep(folder: Path, manifest: Manifest) -> None:
-    """Take away what no manifest names any more, damaged files that were set aside excepted.
+def remove_unused_files(folder: Path, manifest: Manifest) -> None:
+    """Delete data and index files that the manifest does not name. Damaged files kept by a repair stay.
 
     The caller holds the store's lock.
     """
-    sweep_unfinished(folder, manifest)
+    remove_unfinished_quarantine(folder, manifest)
     named = {manifest.data_folder, *manifest.index_files}
     for path in (*folder.glob("data-*"), *folder.glob("index-*"), *folder.glob(f".*{UNFINISHED}")):
         if path.name not in named:
@@ -141,41 +145,31 @@ def sweep(folder: Path, manifest: Manifest) -> None:
                 path.unlink(missing_ok=True)
 
 
-def sweep_all(folder: Path, manifest: Manifest) -> None:
-    """The same, and what a killed compaction left, if none is under way."""
-    sweep(folder, manifest)
+def remove_leftovers(folder: Path, manifest: Manifest) -> None:
+    """Delete unused files, and the work folder of a killed compaction unless one is running."""
+    remove_unused_files(folder, manifest)
     if (folder / _WORK).exists():
         try:
             with compaction_lock(folder):
                 shutil.rmtree(folder / _WORK, ignore_errors=True)
         except StoreLockedError:
-            pass  # it is under way
+            pass  # it is running
 
 
 def _refuse_damaged(snapshot: Snapshot, progress: Progress) -> None:
-    """A copy of damaged bytes would have checksums that fit."""
+    """Refuse a damaged store: the copy of damaged bytes would get matching checksums."""
     total = snapshot.manifest.extent.segments
     findings = inspect(snapshot.folder, snapshot.manifest, lambda number: progress("checking", number, total))
     problems = describe_problems(replace(findings, files={}))
     if problems:
         raise StoreDamagedError(
-            f"{snapshot.folder}: {problems[0]}: run nearmt verify {snapshot.folder} --repair before compacting it"
+            f"{snapshot.folder}: {problems[0]}: repair the store before compacting it, see nearmt verify"
         )
 
 
-def settings_for(copied: Snapshot, original: Manifest) -> IndexSettings:
-    """How the original was indexed; of too few entries for that, the index is chosen by size."""
+def index_settings_for(copied: Snapshot, original: Manifest) -> IndexSettings:
+    """The index settings of the original; if the copy has too few entries for them, the index is chosen by size."""
     settings = IndexSettings.of(original)
     if settings.fewest_entries(original.width) <= len(copied):
         return settings
     return replace(settings, factory=None)
-
-
-def _bytes_of(folder: Path) -> int:
-    """What a folder takes, while others may be writing in it."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += (Path(parent) / name).stat().st_size
-    return total

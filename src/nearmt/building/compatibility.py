@@ -1,4 +1,4 @@
-"""Which model a store belongs to: what its manifest says, and refusing any other."""
+"""The model that a store belongs to: its description in the manifest, and refusing any other model."""
 
 from pathlib import Path
 from typing import Any
@@ -9,28 +9,28 @@ from nearmt.models import Seq2Seq
 
 
 def model_description(model: Seq2Seq) -> dict[str, Any]:
-    """What a manifest says of the model: enough to load it again and to refuse another."""
+    """The model as a manifest describes it: enough to load it again and to refuse another."""
     identity = model.identity.as_dict()
     folder = Path(identity["name"])
-    # A folder is named so that it is found from anywhere; a hub id stays as it is.
+    # A folder is stored as an absolute path; a hub id is stored unchanged.
     name = str(folder.absolute()) if folder.is_dir() else identity["name"]
     return {**identity, "name": name, "source_prefix": model.source_prefix, "engine": model.engine}
 
 
 def check_values(snapshot: Snapshot, model: Seq2Seq) -> None:
-    """Refuse values that are no tokens of the model: the file was changed."""
+    """Refuse values that are not token ids of the model: the file was changed."""
     if len(snapshot) and not (snapshot.values.min() >= 0 and snapshot.values.max() < model.vocabulary_size):
-        raise StoreDamagedError(f"{snapshot.folder} holds values that are no tokens: run nearmt verify")
+        raise StoreDamagedError(f"{snapshot.folder} contains values that are not token ids: run nearmt verify")
 
 
 def check_model(manifest: Manifest, model: Seq2Seq, folder: Path) -> None:
     """Refuse a model, tokenizer, layer or language pair other than the store's own, naming both."""
     stored, given = manifest.model, model_description(model)
-    for part, what in (("weights", "weights"), ("tokenizer", "tokenizer"), ("key_layer", "key layer"),
-                       ("width", "width"), ("source_prefix", "source prefix")):  # fmt: skip
-        if stored.get(part) != given[part]:
+    for part in ("weights", "tokenizer", "key_layer", "width", "source_prefix"):
+        if stored[part] != given[part]:
+            what = part.replace("_", " ")
             raise StoreMismatchError(
-                f"{folder} was built with {stored['name']} ({what} {_short(stored.get(part))}) and cannot be used "
+                f"{folder} was built with {stored['name']} ({what} {_short(stored[part])}) and cannot be used "
                 f"with {given['name']} ({what} {_short(given[part])})"
             )
     pair = Languages(model.source_lang, model.target_lang)
@@ -49,13 +49,13 @@ def load_model(
     offline: bool = False,
     engine: str | None = None,
 ) -> Seq2Seq:
-    """The model a store belongs to, by the name it was built with or another name for the same weights.
+    """Load the model of a store, by the name in the store or another name for the same weights.
 
-    Without a word about the engine it is the one whose distances Meta-k saw, or else the one that made the keys.
+    Unless `engine` is given, it is the one that the store was trained with, or built with if it is untrained.
     """
     described = manifest.model
     if model is None and Path(described["name"]).is_absolute() and not Path(described["name"]).is_dir():
-        raise ModelError(f"the store's model is no longer at {described['name']}: say where it is with --model")
+        raise ModelError(f"the store's model is no longer at {described['name']}: give its new location as `model`")
     return Seq2Seq.load(
         model or described["name"],
         revision=described["revision"] if model is None else None,

@@ -1,4 +1,4 @@
-"""What a pair without a unit id corrects: the units that were stored before with its source and origin."""
+"""Corrections by pairs without a unit id: they replace the units that are stored with the same source and origin."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,10 +11,10 @@ from nearmt.datastore import Snapshot, SortedColumn, name_hash, pair_hash, text_
 
 
 @dataclass
-class Batch:
-    """Pairs that belong together, such as those of one file. They never replace each other."""
+class EditBatch:
+    """Pairs that are added together, such as those of one file. They never replace each other."""
 
-    keep_both: bool = False  # replace nothing that has another target
+    keep_both: bool = False  # keep stored units with another target
     _pairs: set[tuple[int, int]] = field(default_factory=set)  # hashes of pair and origin
 
     def include(self, pairs: Iterable[SentencePair]) -> None:
@@ -25,16 +25,16 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Competition:
-    """The units of other targets that a pair meets."""
+class CompetingUnits:
+    """Stored units with the source of a new pair and another target."""
 
     replaced: tuple[int, ...] = ()  # of the same origin
-    origins: tuple[str | None, ...] = ()  # of those that have another origin and stay
-    is_stored: bool = False  # whether the pair itself is there from its origin
+    origins: tuple[str | None, ...] = ()  # other origins, whose units are kept
+    is_stored: bool = False  # True if the pair itself is stored with its origin
 
 
 class UnitsBySource:
-    """Units of a store by their source."""
+    """Finds the units of a store by their source."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -44,15 +44,14 @@ class UnitsBySource:
         self._recent: defaultdict[int, dict[int, SentencePair]] = defaultdict(dict)
         self._removed: set[int] = set()
 
-    def note(self, number: int, pair: SentencePair) -> None:
-        """A unit has come."""
+    def add(self, number: int, pair: SentencePair) -> None:
         self._recent[text_hash(pair.source)][number] = pair
 
     def remove(self, number: int) -> None:
         self._removed.add(number)
 
-    def competition(self, pair: SentencePair, batch: Batch) -> Competition:
-        """What is stored with the source of a pair and another target."""
+    def competing_with(self, pair: SentencePair, batch: EditBatch) -> CompetingUnits:
+        """The stored units with the source of a pair and another target."""
         code, origin, source = pair_hash(pair), name_hash(pair.origin), text_hash(pair.source)
         replaced, others, is_stored = [], [], False
         for number, stored_pair, stored_origin in self._with_source(source):
@@ -63,10 +62,10 @@ class UnitsBySource:
                 is_stored = True
             elif not batch.has(stored_pair, stored_origin):
                 replaced.append(number)
-        return Competition(tuple(replaced), tuple(dict.fromkeys(others)), is_stored)
+        return CompetingUnits(tuple(replaced), tuple(dict.fromkeys(others)), is_stored)
 
     def _with_source(self, source: int) -> Iterable[tuple[int, int, int]]:
-        """Number, hash of the pair and hash of the origin of each unit with this source."""
+        """Number, pair hash and origin hash of each unit with this source."""
         found = self._stored.find(source)
         units = self._snapshot.units[found]
         pairs = self._snapshot.sentences["pair_hash"][units["sentence"]]

@@ -1,4 +1,4 @@
-"""Force-decoding sentence pairs: the states that become a store's keys, with the tokens that came next."""
+"""Force-decoding sentence pairs into entries: a decoder state as the key and the next token as the value."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from nearmt.corpus import SentencePair
-from nearmt.datastore import SegmentData
+from nearmt.datastore import CommitData
 from nearmt.errors import ModelError
 from nearmt.models import Seq2Seq
 
@@ -15,32 +15,34 @@ _PROJECTED_ROWS = 512
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Sentences of like length that are decoded together."""
+class DecodingBatch:
+    """Sentences of similar length that are decoded together."""
 
-    rows: list[int]  # indices into the segment
+    rows: list[int]  # positions in the given sentences
     sources: list[list[int]]
     targets: list[list[int]]
 
 
-def batches_by_length(sources: Sequence[list[int]], targets: Sequence[list[int]], batch_tokens: int) -> Iterator[Batch]:
-    """Group sentences of like length, so that little is padded."""
+def batches_by_length(
+    sources: Sequence[list[int]], targets: Sequence[list[int]], batch_tokens: int
+) -> Iterator[DecodingBatch]:
+    """Group sentences of similar length, so that there is little padding."""
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
     rows: list[int] = []
     width = 0
     for i in order:
         wider = max(width, len(sources[i]), len(targets[i]))
         if rows and wider * (len(rows) + 1) > batch_tokens:
-            yield Batch(rows, [sources[r] for r in rows], [targets[r] for r in rows])
+            yield DecodingBatch(rows, [sources[r] for r in rows], [targets[r] for r in rows])
             rows, wider = [], max(len(sources[i]), len(targets[i]))
         rows.append(i)
         width = wider
     if rows:
-        yield Batch(rows, [sources[r] for r in rows], [targets[r] for r in rows])
+        yield DecodingBatch(rows, [sources[r] for r in rows], [targets[r] for r in rows])
 
 
 def gold_probabilities(model: Seq2Seq, states: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
-    """p_NMT of each row's token, a few rows at a time: the vocabulary is wide."""
+    """p_NMT of each row's token, some rows at a time: logits of a large vocabulary take much memory."""
     parts = []
     for start in range(0, len(states), _PROJECTED_ROWS):
         logits = model.project(states[start : start + _PROJECTED_ROWS])
@@ -49,7 +51,13 @@ def gold_probabilities(model: Seq2Seq, states: torch.Tensor, token_ids: torch.Te
     return torch.cat(parts) if parts else torch.zeros(0)
 
 
-def decode_segment(
+def fits_model(model: Seq2Seq, source: Sequence[int], target: Sequence[int]) -> bool:
+    """True if the model accepts a tokenised pair of this length."""
+    max_target_tokens = model.max_target_tokens - len(model.forced_prefix)
+    return len(source) <= model.max_source_tokens and len(target) <= max_target_tokens
+
+
+def extract_entries(
     model: Seq2Seq,
     pairs: Sequence[SentencePair],
     sources: Sequence[list[int]],
@@ -57,8 +65,8 @@ def decode_segment(
     *,
     key_type: str,
     batch_tokens: int,
-) -> SegmentData:
-    """Force-decode sentences and lay their entries out in the sentences' order."""
+) -> CommitData:
+    """Force-decode sentences. The entries are in the order of the sentences."""
     counts = np.array([len(model.kept_positions(target)) for target in targets], dtype=np.int64)
     starts = np.cumsum(counts) - counts
     total = int(counts.sum())
@@ -68,7 +76,7 @@ def decode_segment(
     for batch in batches_by_length(sources, targets, batch_tokens):
         forced = model.force_decode(batch.sources, batch.targets)
         rows = np.array(batch.rows)[forced.rows.cpu().numpy()]
-        # Entries of one row stand together and in order: count within the row from where the row begins.
+        # Entries of one row are adjacent and in order: number them from the start of the row.
         first_of_row = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
         within = np.arange(len(rows)) - np.repeat(first_of_row, np.diff(np.r_[first_of_row, len(rows)]))
         at = starts[rows] + within
@@ -77,5 +85,5 @@ def decode_segment(
         values[at], positions[at] = forced.token_ids.cpu().numpy(), forced.positions.cpu().numpy()
         probabilities[at] = gold_probabilities(model, forced.states, forced.token_ids).cpu().numpy()
     if not np.isfinite(keys).all():
-        raise ModelError("this model's states do not fit 16-bit floats: build with --keys float32")
-    return SegmentData(pairs, counts, keys, values, probabilities, positions)
+        raise ModelError("this model's states do not fit 16-bit floats: set `key_type` to float32")
+    return CommitData(pairs, counts, keys, values, probabilities, positions)

@@ -1,16 +1,16 @@
-"""Putting a finished build in its place, in a way that a kill at any moment leaves a whole store."""
+"""Moving a finished build into place. A kill at any moment leaves a complete store."""
 
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from nearmt.datastore import Manifest, exchange, fsync_folder, is_begun, partial_folder, storage_errors
+from nearmt.datastore import Manifest, exchange, fsync_folder, has_manifest, partial_folder, storage_errors
 from nearmt.errors import StoreError
 from nearmt.retrieval.indexing import forget_collections
 
 
 def publish(partial: Path, out: Path) -> None:
-    """Put a finished build in its place; a store that stood there goes only now."""
+    """Move a finished build to `out`. Only now is an older store there deleted."""
     ready, old = _ready_folder(out), _old_folder(out)
     with storage_errors(out):
         if not out.exists():
@@ -26,11 +26,11 @@ def publish(partial: Path, out: Path) -> None:
                 discard_store(left)
 
 
-def take_up(out: Path) -> None:
-    """Take up what a kill in the middle of `publish` left: go on with the new store, or throw the old one away."""
+def resume_publish(out: Path) -> None:
+    """Clean up after a `publish` that was killed: make the new store a partial build again, or delete the old one."""
     ready, old = _ready_folder(out), _old_folder(out)
     with storage_errors(out):
-        if is_begun(ready) and (not is_begun(out) or _made_at(ready) > _made_at(out)):
+        if has_manifest(ready) and (not has_manifest(out) or _made_at(ready) > _made_at(out)):
             ready.rename(partial_folder(out))
         for left in (ready, old):
             if left.exists():
@@ -38,7 +38,7 @@ def take_up(out: Path) -> None:
 
 
 def discard_store(folder: Path) -> None:
-    """Remove a store, and what it has in Milvus."""
+    """Delete a store and its Milvus collections."""
     with suppress(StoreError):
         forget_collections(folder, Manifest.load(folder), None)
     shutil.rmtree(folder)
@@ -49,10 +49,10 @@ def _made_at(folder: Path) -> str:
 
 
 def _ready_folder(out: Path) -> Path:
-    """Where a finished build waits to take the place of an older store, which then stands there until it is gone."""
+    """The folder from which a finished build is swapped with an older store, which is then deleted there."""
     return out.with_name(f".{out.name}.ready")
 
 
 def _old_folder(out: Path) -> Path:
-    """Where an older store stands for a moment, on systems that cannot swap names."""
+    """The folder of an older store for a moment, on systems that cannot swap names."""
     return out.with_name(f".{out.name}.old")

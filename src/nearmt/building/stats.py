@@ -1,18 +1,18 @@
-"""How a store is: what it holds, where it comes from, and what is due."""
+"""Statistics of a store: its contents and origins, and whether it should be compacted or trained again."""
 
 from dataclasses import asdict
 from typing import Any
 
-from nearmt.datastore import Snapshot, data_bytes, origins, set_aside_before
+from nearmt.datastore import Snapshot, data_bytes, origins, quarantined_files
 from nearmt.retrieval.index.faiss_index import EXACT_UP_TO
 
-# A store that has changed by more than these shares should be compacted, or trained again.
+# Compaction or training is recommended when more than this share of a store has changed.
 COMPACTION_DUE, TRAINING_DUE = 0.1, 0.2
 _SHOWN_ORIGINS = 1000
 
 
 def describe(snapshot: Snapshot) -> dict[str, Any]:
-    """All that `nearmt info` says."""
+    """Everything that `nearmt info` shows."""
     manifest, index = snapshot.manifest, snapshot.manifest.index
     alive = snapshot.live_sentences
     live_entries = int(snapshot.entry_mask(alive).sum()) if snapshot.has_removals else len(snapshot)
@@ -31,7 +31,7 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
             "data": data_bytes(manifest),
             "index": (manifest.index.bytes if manifest.index is not None else None) or 0,
         },
-        "set_aside": [asdict(kept) for kept in set_aside_before(snapshot.folder, manifest)],
+        "set_aside": [asdict(kept) for kept in quarantined_files(snapshot.folder, manifest)],
         "commits": manifest.extent.segments,
         "built_from": manifest.build.inputs,
         "dropped": manifest.build.dropped,
@@ -45,26 +45,26 @@ def describe(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _health(snapshot: Snapshot, live_entries: int, live_sentences: int) -> dict[str, Any]:
-    """Shares of what was removed and of what is not in the index yet, what waits for a repair, and what is due."""
+    """Shares of removed and of unindexed entries, sentences that need a repair, and recommended maintenance."""
     manifest, total = snapshot.manifest, len(snapshot)
     index, training = manifest.index, manifest.adaptation
     indexed = index.num_entries if index is not None else 0
     removed_share = 1 - live_entries / total if total else 0.0
     new_share = (total - indexed) / total if total else 0.0
-    then = training.num_sentences if training is not None else None
-    changed_share = abs(live_sentences - then) / max(then, 1) if then is not None else None
+    trained_on = training.num_sentences if training is not None else None
+    changed_share = abs(live_sentences - trained_on) / max(trained_on, 1) if trained_on is not None else None
     is_flat = index is None or index.is_flat
     is_chosen = index is None or index.is_chosen
     due = {
-        "much was removed": removed_share > COMPACTION_DUE,
-        "much is not in the index yet": new_share > COMPACTION_DUE and not (is_flat and total <= EXACT_UP_TO),
-        "the memory has outgrown exact search": is_flat and is_chosen and total > EXACT_UP_TO,
+        "many entries were removed": removed_share > COMPACTION_DUE,
+        "many entries are not in the index yet": new_share > COMPACTION_DUE and not (is_flat and total <= EXACT_UP_TO),
+        "the store is too large for exact search": is_flat and is_chosen and total > EXACT_UP_TO,
     }
     return {
         "removed_share": removed_share,
         "new_share": new_share,
         "changed_since_training": changed_share,
-        "waiting_sentences": int(snapshot.waiting_sentences.sum()),  # without states: not searched
-        "compaction_due": [reason for reason, holds in due.items() if holds],
+        "waiting_sentences": int(snapshot.waiting_sentences.sum()),  # they have no states and are not searched
+        "compaction_due": [reason for reason, is_due in due.items() if is_due],
         "training_due": changed_share is not None and changed_share > TRAINING_DUE,
     }

@@ -8,7 +8,7 @@ from nearmt.cli.output import say
 
 if TYPE_CHECKING:
     from nearmt.building.repair import Repaired
-    from nearmt.datastore import Lost, Report, SetAside
+    from nearmt.datastore import Lost, QuarantinedFiles, Report
 
 _SHOWN_CHARACTERS = 100
 
@@ -69,7 +69,7 @@ def waiting_text(number: int, store: object) -> str:
     )
 
 
-def set_aside_text(kept: "SetAside") -> str:
+def set_aside_text(kept: "QuarantinedFiles") -> str:
     """Damaged files of an earlier repair."""
     return (
         f"Damaged files of an earlier repair are kept in {kept.folder} ({kept.bytes / 1e6:,.1f} MB): "

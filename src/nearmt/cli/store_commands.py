@@ -101,7 +101,6 @@ def build(
     from nearmt.building.builder import BuildSettings
     from nearmt.models import Seq2Seq
     from nearmt.store import build as build_store
-    from nearmt.store import check_place
     from nearmt.training.train_store import AdaptationSettings
 
     set_threads(threads)
@@ -109,17 +108,19 @@ def build(
         key_type=keys, index=index, uri=uri, num_probes=probes, reranked=rerank, max_k=max_k,
         memory=bytes_of("--memory", memory_limit), keep_identical=keep_identical,
     )  # fmt: skip
-    check_place(out, resume=resume, force=force)
     engine, cluster = ray_options(engine, workers=workers, address=address, gpus=gpus, threads=threads, offline=offline)
-    loaded = Seq2Seq.load(
-        model, revision=revision, source_lang=source, target_lang=target, source_prefix=source_prefix, offline=offline,
-        engine=engine,
-    )  # fmt: skip
+
+    def load() -> Seq2Seq:
+        return Seq2Seq.load(
+            model, revision=revision, source_lang=source, target_lang=target, source_prefix=source_prefix,
+            offline=offline, engine=engine,
+        )  # fmt: skip
+
     try:
         # Ray prints what befalls its workers, and standard output is for what was asked.
         with reporting(quiet) as progress, contextlib.redirect_stdout(sys.stderr):
             store = build_store(
-                inputs, model=loaded, out=out, dev=dev or None, train=not no_train, settings=settings,
+                inputs, model=load, out=out, dev=dev or None, train=not no_train, settings=settings,
                 adaptation=AdaptationSettings(max_k=max_k), format=format, resume=resume, force=force,
                 cluster=cluster, progress=progress,
             )  # fmt: skip

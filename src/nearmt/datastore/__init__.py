@@ -1,18 +1,17 @@
-"""The store on disk: what was remembered, where it came from, and what was learned from it.
+"""The datastore on disk: sentence pairs with their entries, where they come from, and the trained networks.
 
-A folder with a manifest, flat files that commits only append to, an index and a Meta-k network. Replacing
-the manifest is the only commit; one writer holds a lock, readers hold a snapshot.
+A store is a folder with a manifest, flat files that commits only append to, an index and networks. Replacing the
+manifest commits a change. One writer at a time holds a lock; readers use snapshots. May import corpus.
 """
 
-from nearmt.datastore.aside import Keeper, SetAside, set_aside_before, sweep_unfinished
-from nearmt.datastore.columns import SegmentData, append_segment, data_bytes
+from nearmt.datastore.columns import CommitData, WrittenEntries, append_commit, data_bytes
 from nearmt.datastore.copying import Copier, Decode
-from nearmt.datastore.extent import Counts, Extent, Segment
 from nearmt.datastore.files import (
     build_lock,
     check_file,
     compaction_lock,
     exchange,
+    folder_bytes,
     fsync_file,
     fsync_folder,
     replace_file,
@@ -24,9 +23,10 @@ from nearmt.datastore.filters import Filter, Origin, origins
 from nearmt.datastore.hashing import identity_hash, name_hash, pair_hash, text_hash
 from nearmt.datastore.keys import KEY_TYPES, KeyCode
 from nearmt.datastore.lookup import SortedColumn, TextLookup, units_matching
-from nearmt.datastore.manifest import COPY, NAME, BuildProgress, Languages, Manifest, now
-from nearmt.datastore.parallel import WrittenEntries, append_written, make_room, write_entries
-from nearmt.datastore.placement import is_begun, open_finished, partial_folder, refuse_foreign
+from nearmt.datastore.manifest import NAME, BuildProgress, Languages, Manifest, now
+from nearmt.datastore.parallel import prepare_entry_files, write_entries
+from nearmt.datastore.placement import check_output_folder, has_manifest, open_finished, partial_folder
+from nearmt.datastore.quarantine import Quarantine, QuarantinedFiles, quarantined_files, remove_unfinished_quarantine
 from nearmt.datastore.records import (
     FLAT,
     DevSetRecord,
@@ -38,39 +38,34 @@ from nearmt.datastore.records import (
     TunedUniform,
     TunedVanilla,
 )
-from nearmt.datastore.salvage import Lost, Rescue, salvage
-from nearmt.datastore.snapshot import Snapshot, opened_anew
+from nearmt.datastore.salvage import Lost, Salvage, salvage
+from nearmt.datastore.snapshot import Snapshot, open_latest
 from nearmt.datastore.units import Unit, date_of
-from nearmt.datastore.verify import Findings, Report, describe_problems, inspect, verify
+from nearmt.datastore.verify import Report, describe_problems, inspect, verify
 
 __all__ = [
-    "COPY",
     "FLAT",
     "KEY_TYPES",
     "NAME",
     "BuildProgress",
+    "CommitData",
     "Copier",
-    "Counts",
     "Decode",
     "DevSetRecord",
-    "Extent",
     "Filter",
-    "Findings",
     "HeldOut",
     "IndexRecord",
-    "Keeper",
     "KeyCode",
     "Languages",
     "Lost",
     "Manifest",
     "Origin",
+    "Quarantine",
+    "QuarantinedFiles",
     "Recall",
     "Report",
-    "Rescue",
     "RetrievalSignature",
-    "Segment",
-    "SegmentData",
-    "SetAside",
+    "Salvage",
     "Snapshot",
     "SortedColumn",
     "TextLookup",
@@ -79,35 +74,35 @@ __all__ = [
     "TunedVanilla",
     "Unit",
     "WrittenEntries",
-    "append_segment",
-    "append_written",
+    "append_commit",
     "build_lock",
     "check_file",
+    "check_output_folder",
     "compaction_lock",
     "data_bytes",
     "date_of",
     "describe_problems",
     "exchange",
+    "folder_bytes",
     "fsync_file",
     "fsync_folder",
+    "has_manifest",
     "identity_hash",
     "inspect",
-    "is_begun",
-    "make_room",
     "name_hash",
     "now",
     "open_finished",
-    "opened_anew",
+    "open_latest",
     "origins",
     "pair_hash",
     "partial_folder",
-    "refuse_foreign",
+    "prepare_entry_files",
+    "quarantined_files",
+    "remove_unfinished_quarantine",
     "replace_file",
     "salvage",
-    "set_aside_before",
     "sha256_of",
     "storage_errors",
-    "sweep_unfinished",
     "text_hash",
     "units_matching",
     "verify",

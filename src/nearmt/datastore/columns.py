@@ -1,7 +1,7 @@
-"""The flat files of a store and how a segment is appended to them.
+"""The flat files of a store and how a commit is appended to them.
 
-Every column is one file to which commits only append; the manifest says how far it counts. What a killed
-writer left behind that point is cut off by the next one.
+Every column is one file to which commits only append. The manifest says how much of it is committed. The next writer
+truncates what a killed writer left after that.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from nearmt.corpus import SentencePair
-from nearmt.datastore.extent import LOG, Counts, Extent, Segment, line_checksum
+from nearmt.datastore.commit_log import LOG, CommitRecord, Counts, Extent, line_checksum
 from nearmt.datastore.files import fsync_folder, sha256_of, storage_errors
 from nearmt.datastore.hashing import pair_hash, text_hash
 from nearmt.datastore.keys import KEY_TYPES, KeyCode, key_range
@@ -36,51 +36,49 @@ SENTENCE = np.dtype(
 
 
 @dataclass(frozen=True)
-class SegmentData:
-    """What one commit adds. Entries stand in the order of the new sentences.
+class CommitData:
+    """What one commit adds. Entries are in the order of the new sentences.
 
-    Every new sentence comes with a unit that says where it is from; further units give a sentence that is already
-    there another origin, and removals take units away.
+    Every new sentence comes with a unit that says where it is from. Further units give stored sentences another
+    origin; removals delete units.
     """
 
     pairs: Sequence[SentencePair]  # the new sentences
     entry_counts: np.ndarray  # (sentences,)
-    keys: np.ndarray  # (entries, width) numbers, or as they are written
+    keys: np.ndarray  # (entries, width) floats, or already encoded
     values: np.ndarray  # (entries,) token ids
     probabilities: np.ndarray  # (entries,) the model's own probability of the value
     positions: np.ndarray  # (entries,) position in the target sentence
-    units: Sequence[Unit] | None = None  # in order of arrival; None: one for each pair, its own
+    units: Sequence[Unit] | None = None  # in order of arrival; None makes one for each pair
     removed_units: Sequence[int] = field(default=())
 
     @classmethod
-    def without_entries(
-        cls, width: int, units: Sequence[Unit] = (), removed_units: Sequence[int] = ()
-    ) -> "SegmentData":
-        """A change that brings no new sentence."""
+    def without_entries(cls, width: int, units: Sequence[Unit] = (), removed_units: Sequence[int] = ()) -> "CommitData":
+        """A commit without new sentences."""
         none = np.zeros(0, np.int64)
         return cls((), none, np.zeros((0, width), np.float16), none, none, none, units, removed_units)
 
 
 @dataclass(frozen=True)
 class Column:
-    """One flat file: of what it holds one item each, and how many bytes an item takes."""
+    """One flat file: what its items are and how many bytes an item takes."""
 
     name: str
     counted: str  # a field of Counts
     item_bytes: int = 1
 
-    def range_of(self, segment: Segment) -> tuple[int, int]:
-        """First byte and number of bytes of a segment's part."""
-        first, count = getattr(segment.first, self.counted), getattr(segment.count, self.counted)
+    def range_of(self, commit: CommitRecord) -> tuple[int, int]:
+        """First byte and number of bytes of a commit's part."""
+        first, count = getattr(commit.first, self.counted), getattr(commit.count, self.counted)
         return first * self.item_bytes, count * self.item_bytes
 
     def size_at(self, counts: Counts) -> int:
-        """How many bytes count."""
+        """Size in bytes for these counts."""
         return int(getattr(counts, self.counted)) * self.item_bytes
 
 
 def columns_of(manifest: Manifest) -> tuple[Column, ...]:
-    """The files of a store's data folder, the log aside; those of the entries first."""
+    """The files of a store's data folder without the log; those with one item per entry come first."""
     key_bytes = KEY_TYPES[manifest.key_type].itemsize * manifest.width
     return (
         Column(f"keys.{manifest.key_type}", "entries", key_bytes),
@@ -96,7 +94,7 @@ def columns_of(manifest: Manifest) -> tuple[Column, ...]:
 
 
 def data_bytes(manifest: Manifest) -> int:
-    """How many bytes of a store's data folder count."""
+    """Committed bytes of a store's data folder."""
     columns = columns_of(manifest)
     return manifest.extent.log_bytes + sum(column.size_at(manifest.extent.counts) for column in columns)
 
@@ -115,11 +113,7 @@ def _starts(lengths: Sequence[int], before: int) -> np.ndarray:
     return before + ends - np.array(lengths, dtype=np.int64)
 
 
-def _own_units(data: SegmentData, first_sentence: int) -> list[Unit]:
-    return [Unit.of(pair, first_sentence + i, is_first=True) for i, pair in enumerate(data.pairs)]
-
-
-def _sentence_table(data: SegmentData, units: Sequence[Unit], lines: list[bytes], before: Counts) -> np.ndarray:
+def _sentence_table(data: CommitData, units: Sequence[Unit], lines: list[bytes], before: Counts) -> np.ndarray:
     table = np.zeros(len(data.pairs), SENTENCE)
     table["first_entry"] = before.entries + np.cumsum(data.entry_counts) - data.entry_counts
     table["text_start"] = _starts([len(line) for line in lines], before.text_bytes)
@@ -133,14 +127,14 @@ def _sentence_table(data: SegmentData, units: Sequence[Unit], lines: list[bytes]
 
 
 def with_key_range(manifest: Manifest, keys: np.ndarray) -> Manifest:
-    """A manifest that says how one-byte keys are written, if these are the first."""
+    """The manifest with the range of int8 keys, set by the first keys of a store."""
     if manifest.key_type == "int8" and manifest.key_range is None and len(keys):
         return replace(manifest, key_range=key_range(keys))
     return manifest
 
 
-def entry_contents(manifest: Manifest, data: SegmentData) -> dict[str, memoryview]:
-    """What the entries put into each of their columns, wherever they stand."""
+def entry_contents(manifest: Manifest, data: CommitData) -> dict[str, memoryview]:
+    """The bytes of the entries for each column that has one item per entry."""
     return _as_bytes(
         {
             f"keys.{manifest.key_type}": KeyCode.of(manifest.key_type, manifest.key_range).encode(data.keys),
@@ -155,9 +149,11 @@ def _as_bytes(arrays: Mapping[str, np.ndarray]) -> dict[str, memoryview]:
     return {name: array.reshape(-1).view("u1").data for name, array in arrays.items()}
 
 
-def _text_contents(before: Counts, data: SegmentData) -> tuple[Counts, dict[str, bytes | memoryview]]:
-    """How much a segment holds, and what it puts into the columns of sentences, units and removals."""
-    units = _own_units(data, before.sentences) if data.units is None else data.units
+def _text_contents(before: Counts, data: CommitData) -> tuple[Counts, dict[str, bytes | memoryview]]:
+    """The size of a commit, and its bytes for the columns of sentences, units and removals."""
+    units = data.units
+    if units is None:
+        units = [Unit.of(pair, number, is_first=True) for number, pair in enumerate(data.pairs, before.sentences)]
     text_lines, unit_lines = _text_lines(data.pairs), [unit.line() for unit in units]
     records = np.array([unit.record() for unit in units], UNIT)
     if len(units):
@@ -180,24 +176,32 @@ def _text_contents(before: Counts, data: SegmentData) -> tuple[Counts, dict[str,
     return counts, contents
 
 
-def append_segment(folder: Path, manifest: Manifest, data: SegmentData) -> Manifest:
-    """Append `data` behind what `manifest` counts, flushed to disk. It counts once the new manifest is saved."""
-    manifest = with_key_range(manifest, data.keys)
-    return append_beside(folder, manifest, data, entry_contents(manifest, data), {})
+@dataclass(frozen=True)
+class WrittenEntries:
+    """Entries that a worker has already written to their range of the files."""
+
+    sha256: dict[str, str]  # of each column's part
+    key_range: dict[str, list[float]] | None  # of int8 keys, set by the first entries of the store
 
 
-def append_beside(
-    folder: Path,
-    manifest: Manifest,
-    data: SegmentData,
-    entries: Mapping[str, bytes | memoryview],
-    written: Mapping[str, str],
+def append_commit(
+    folder: Path, manifest: Manifest, data: CommitData, written: WrittenEntries | None = None
 ) -> Manifest:
-    """Append the texts of `data` with `entries`, or beside entries that stand in their place, by their checksums."""
+    """Append `data` after the committed part of each file and flush it; saving the returned manifest commits it.
+
+    With `written`, the entries are already in the files and only the rest of `data` is appended.
+    """
+    if written is None:
+        manifest = with_key_range(manifest, data.keys)
+        entries = entry_contents(manifest, data)
+        checksums: dict[str, str] = {}
+    else:
+        manifest = replace(manifest, key_range=written.key_range)
+        entries, checksums = {}, dict(written.sha256)
     before = manifest.extent
     count, texts = _text_contents(before.counts, data)
     contents = {**entries, **texts}
-    segment = Segment(before.counts, count, now(), dict(written))
+    commit = CommitRecord(before.counts, count, now(), checksums)
     data_folder = folder / manifest.data_folder
     with storage_errors(folder):
         is_new = not data_folder.exists()
@@ -206,14 +210,14 @@ def append_beside(
             content = contents.get(column.name)
             path = data_folder / column.name
             if content is not None and (len(content) or not path.exists()):
-                _write_at(path, column.range_of(segment)[0], content)
-                segment.sha256[column.name] = hashlib.sha256(content).hexdigest()
-        line = segment.to_line(before.log_sha256)
+                _write_at(path, column.range_of(commit)[0], content)
+                checksums[column.name] = hashlib.sha256(content).hexdigest()
+        line = commit.to_line(before.log_sha256)
         _write_at(data_folder / LOG, before.log_bytes, line)
         if is_new or not before.segments:
             fsync_folder(data_folder)
             fsync_folder(folder)
-    extent = Extent(segment.end, before.segments + 1, before.log_bytes + len(line), line_checksum(line))
+    extent = Extent(commit.end, before.segments + 1, before.log_bytes + len(line), line_checksum(line))
     return replace(manifest, extent=extent)
 
 
@@ -226,16 +230,16 @@ def _write_at(path: Path, start: int, content: bytes | memoryview) -> None:
         os.fsync(out.fileno())
 
 
-def damaged_parts(folder: Path, manifest: Manifest, segment: Segment) -> dict[str, str]:
-    """What is wrong with each column whose part of `segment` is missing or not what was written."""
+def damaged_parts(folder: Path, manifest: Manifest, commit: CommitRecord) -> dict[str, str]:
+    """Column → problem, for each column whose part of the commit is missing or does not match its checksum."""
     bad = {}
     for column in columns_of(manifest):
         path = folder / manifest.data_folder / column.name
-        start, length = column.range_of(segment)
+        start, length = column.range_of(commit)
         if not length:
             continue
         if not path.exists() or path.stat().st_size < start + length:
             bad[column.name] = "is cut short" if path.exists() else "is missing"
-        elif sha256_of(path, start, length) != segment.sha256.get(column.name):
+        elif sha256_of(path, start, length) != commit.sha256.get(column.name):
             bad[column.name] = "was changed"
     return bad

@@ -1,4 +1,4 @@
-"""Copying what counts of a store into files of its own: what compaction and repair are made of."""
+"""Copying the live data of a store into new files, for compaction and repair."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -7,27 +7,27 @@ from pathlib import Path
 import numpy as np
 
 from nearmt.corpus import SentencePair
-from nearmt.datastore.columns import SegmentData, append_segment
-from nearmt.datastore.extent import Extent
+from nearmt.datastore.columns import CommitData, append_commit
+from nearmt.datastore.commit_log import Extent
 from nearmt.datastore.manifest import Manifest
 from nearmt.datastore.snapshot import Snapshot
 from nearmt.datastore.units import Unit
 
 _COPIED_ENTRIES = 65_536
 _DECODED_SENTENCES = 8192
-# Pairs to what is stored of them. A pair that gets no entries stays without states.
-Decode = Callable[[Sequence[SentencePair]], SegmentData]
+# Computes the data to store for some pairs. A pair may get no entries.
+Decode = Callable[[Sequence[SentencePair]], CommitData]
 
 
 class Copier:
-    """Copies live sentences with their live units, in order, and knows where each went."""
+    """Copies live sentences with their live units, in order, and maps old numbers to new ones."""
 
     def __init__(self, folder: Path, like: Manifest) -> None:
         self.folder = folder
         self.manifest = replace(like, generation=like.generation + 1, extent=Extent(), index=None)
-        self._sentences = np.zeros(0, np.int64)  # old number → new one, -1 for what was left behind
+        self._sentences = np.zeros(0, np.int64)  # old number → new number, -1 if not copied
         self._units = np.zeros(0, np.int64)
-        self._removals = 0  # so many of the original's have been heeded
+        self._removals = 0  # number of the original's removals that were applied
 
     def copy(
         self,
@@ -35,22 +35,23 @@ class Copier:
         on_copied: Callable[[int], None] = lambda sentences: None,
         decode: Decode | None = None,
     ) -> None:
-        """Copy what was not copied before: all of a first snapshot, and of a later one what came since.
+        """Copy a first snapshot, or what a later snapshot has in addition.
 
-        Sentences without states stay so, or get them from `decode`.
+        Sentences without states stay without them, unless `decode` computes them.
         """
         done, units_done = len(self._sentences), len(self._units)
         self._sentences = np.concatenate([self._sentences, np.full(len(snapshot.sentences) - done, -1)])
         self._units = np.concatenate([self._units, np.full(len(snapshot.units) - units_done, -1)])
         wanted = snapshot.live_sentences.copy()
-        wanted[:done] &= self._sentences[:done] < 0  # what was dead before may have come back
+        wanted[:done] &= self._sentences[:done] < 0  # a removed sentence may have been added again
         chosen = np.flatnonzero(wanted)
         ends = snapshot.sentence_ends
-        for piece in _pieces(chosen, ends[chosen] - snapshot.sentences["first_entry"][chosen], snapshot.commit_starts):
-            self._append(snapshot, piece, ends, decode)
-            on_copied(int(piece[-1]) + 1)
+        counts = ends[chosen] - snapshot.sentences["first_entry"][chosen]
+        for group in _commit_groups(chosen, counts, snapshot.commit_starts):
+            self._append(snapshot, group, ends, decode)
+            on_copied(int(group[-1]) + 1)
         self._copy_further_units(snapshot, units_done)
-        self._heed_removals(snapshot)
+        self._apply_removals(snapshot)
 
     def _append(self, snapshot: Snapshot, sentence_ids: np.ndarray, ends: np.ndarray, decode: Decode | None) -> None:
         first = self.manifest.num_sentences
@@ -69,7 +70,7 @@ class Copier:
             data = replace(decode(pairs), units=units)
         else:
             entries = np.concatenate([np.arange(a, b) for a, b in zip(starts, ends, strict=True)])
-            data = SegmentData(
+            data = CommitData(
                 pairs,
                 ends - starts,
                 snapshot.keys[entries],
@@ -78,10 +79,10 @@ class Copier:
                 snapshot.positions[entries],
                 units,
             )
-        self.manifest = append_segment(self.folder, self.manifest, data)
+        self.manifest = append_commit(self.folder, self.manifest, data)
 
     def _copy_further_units(self, snapshot: Snapshot, units_done: int) -> None:
-        """Units that sentences copied earlier have got since."""
+        """Copy units that were added to sentences after these were copied."""
         late = [
             number
             for number in range(units_done, len(self._units))
@@ -96,23 +97,23 @@ class Copier:
                 replace(unit, sentence_id=int(self._sentences[unit.sentence_id]), is_first=False)
                 for unit in map(snapshot.unit, late)
             ]
-            data = SegmentData.without_entries(self.manifest.width, units)
-            self.manifest = append_segment(self.folder, self.manifest, data)
+            data = CommitData.without_entries(self.manifest.width, units)
+            self.manifest = append_commit(self.folder, self.manifest, data)
 
-    def _heed_removals(self, snapshot: Snapshot) -> None:
-        """Take away what was removed since it was copied."""
+    def _apply_removals(self, snapshot: Snapshot) -> None:
+        """Apply removals that were committed after the units were copied."""
         removed = self._units[snapshot.removals[self._removals :]]
         self._removals = len(snapshot.removals)
         gone = removed[removed >= 0].tolist()
         if gone:
-            data = SegmentData.without_entries(self.manifest.width, removed_units=gone)
-            self.manifest = append_segment(self.folder, self.manifest, data)
+            data = CommitData.without_entries(self.manifest.width, removed_units=gone)
+            self.manifest = append_commit(self.folder, self.manifest, data)
 
 
-def _pieces(chosen: np.ndarray, counts: np.ndarray, commit_starts: np.ndarray) -> Iterator[np.ndarray]:
-    """Sentences in pieces that are appended at once: by size, and those without entries apart.
+def _commit_groups(chosen: np.ndarray, counts: np.ndarray, commit_starts: np.ndarray) -> Iterator[np.ndarray]:
+    """Sentences in groups that are appended at once: by size, and separately those without entries.
 
-    These are divided as they were committed: a model that decodes the same sentences together gives the same numbers.
+    The latter are grouped by their original commits: decoding the same sentences together gives the same numbers.
     """
     has_entries = counts > 0
     borders = np.diff(has_entries) | (~has_entries[1:] & np.isin(chosen[1:], commit_starts))
@@ -122,6 +123,6 @@ def _pieces(chosen: np.ndarray, counts: np.ndarray, commit_starts: np.ndarray) -
             if counts[run].any()
             else np.arange(len(run)) // _DECODED_SENTENCES
         )
-        for piece in np.split(chosen[run], np.flatnonzero(np.diff(sizes)) + 1):
-            if len(piece):
-                yield piece
+        for group in np.split(chosen[run], np.flatnonzero(np.diff(sizes)) + 1):
+            if len(group):
+                yield group

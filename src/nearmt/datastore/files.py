@@ -1,4 +1,4 @@
-"""Writing so that a crash at any instant leaves either the old state or the new one."""
+"""Atomic writes, locks and checksums: a crash at any moment leaves either the old state or the new one."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ _HERE, _SWAP = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make renames and new names inside `folder` durable."""
+    """Flush renames and new names inside `folder` to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -27,15 +27,15 @@ def fsync_folder(folder: Path) -> None:
 
 
 def fsync_file(path: Path) -> None:
-    """Make what was written to a file by others durable."""
+    """Flush a file that was written by other code to disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def replace_file(path: Path, content: bytes, *, flush_name: bool = True) -> None:
-    """Put `content` at `path` in one step: readers see the old file or the whole new one.
+    """Replace a file atomically: readers see the old content or all of the new.
 
-    Without `flush_name` the new name becomes durable when the folder is next flushed.
+    Without `flush_name` the rename becomes durable when the folder is next flushed.
     """
     with writing(path, overwrite=True) as out:
         out.write(content)
@@ -44,7 +44,7 @@ def replace_file(path: Path, content: bytes, *, flush_name: bool = True) -> None
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one step; False where the system cannot."""
+    """Swap two names atomically. Returns False where the system cannot do this."""
     swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if swap is None:
         return False
@@ -52,12 +52,12 @@ def exchange(one: Path, other: Path) -> bool:
         return True
     code = ctypes.get_errno()
     if code in (errno.EINVAL, errno.ENOSYS):
-        return False  # the kernel or the file system
+        return False  # not supported by the kernel or the file system
     raise OSError(code, os.strerror(code), str(other))
 
 
 def sha256_of(path: Path, start: int = 0, length: int | None = None) -> str:
-    """Checksum of a part of a file."""
+    """SHA-256 of a part of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as source:
         source.seek(start)
@@ -71,8 +71,18 @@ def sha256_of(path: Path, start: int = 0, length: int | None = None) -> str:
     return digest.hexdigest()
 
 
+def folder_bytes(folder: Path) -> int:
+    """Size of all files in a folder, even while other processes delete some."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += (Path(parent) / name).stat().st_size
+    return total
+
+
 def check_file(path: Path, checksum: str) -> None:
-    """Refuse a file that is not what was written."""
+    """Raise an error if a file is missing or does not match its checksum."""
     try:
         found = sha256_of(path)
     except OSError as error:
@@ -83,21 +93,21 @@ def check_file(path: Path, checksum: str) -> None:
 
 @contextlib.contextmanager
 def write_lock(folder: Path, wait: float = 0.0) -> Iterator[None]:
-    """One writer at a time, across processes and threads. The system drops the lock when its holder dies."""
+    """Allow one writer at a time, across processes and threads. The system releases the lock if its holder dies."""
     with _locked(folder / "lock", f"{folder}: another process is writing to this store; try again later", wait):
         yield
 
 
 @contextlib.contextmanager
 def compaction_lock(folder: Path) -> Iterator[None]:
-    """One compaction at a time; additions and removals go on beside it."""
+    """Allow one compaction at a time. Additions and removals may continue meanwhile."""
     with _locked(folder / "compaction-lock", f"{folder}: another process is compacting this store"):
         yield
 
 
 @contextlib.contextmanager
 def build_lock(out: Path) -> Iterator[None]:
-    """One build for a place at a time, from its start until the store is there."""
+    """Allow one build of a store at a time, from its start until the store is in place."""
     path = out.with_name(f".{out.name}.lock")
     with storage_errors(out):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +134,7 @@ def _locked(path: Path, refusal: str, wait: float = 0.0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def storage_errors(folder: Path) -> Iterator[None]:
-    """Say what the disk refused in one sentence."""
+    """Turn an OSError into a StoreError of one sentence."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Which part of a memory a translation may use, by origin and by date; and what origins there are."""
+"""Filters that restrict a translation to a part of the store by origin and date, and the list of origins."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from nearmt.errors import SettingError
 
 @dataclass(frozen=True)
 class Filter:
-    """Only these origins, none of those, changed since and before. Names may hold * and ?."""
+    """Which units may be used: by origin, where names may contain * and ?, and by date of change."""
 
     only: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    since: str | None = None  # a date as in 2024-05-01, that day included
-    until: str | None = None  # a date, that day not included
+    since: str | None = None  # a date such as 2024-05-01, inclusive
+    until: str | None = None  # a date, exclusive
 
     def __post_init__(self) -> None:
         for date in (self.since, self.until):
@@ -30,17 +30,18 @@ class Filter:
         return self == Filter()
 
     def origin_hashes(self, snapshot: Snapshot) -> np.ndarray | None:
-        """The origins that pass, as units name them; None if any does."""
+        """Hashes of the origins that pass; None if all do."""
         if not (self.only or self.exclude):
             return None
         wanted = [
-            code for code, name in origin_names(snapshot).items()
-            if (not self.only or _fits(name, self.only)) and not _fits(name, self.exclude)
-        ]  # fmt: skip
+            code
+            for code, name in _origin_names(snapshot).items()
+            if (not self.only or _matches(name, self.only)) and not _matches(name, self.exclude)
+        ]
         return np.array(wanted, np.uint64)
 
     def sentences(self, snapshot: Snapshot) -> np.ndarray:
-        """(sentences,) whether a sentence is there and one of its units passes."""
+        """(sentences,) True if a live unit of the sentence passes."""
         mask = snapshot.live_units.copy()
         wanted = self.origin_hashes(snapshot)
         if wanted is not None:
@@ -52,12 +53,12 @@ class Filter:
         return snapshot.sentences_with(mask)
 
 
-def _fits(name: str | None, patterns: tuple[str, ...]) -> bool:
+def _matches(name: str | None, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name or "", pattern) for pattern in patterns)
 
 
-def origin_names(snapshot: Snapshot) -> Mapping[int, str | None]:
-    """Hash → name of every origin of a unit that is there."""
+def _origin_names(snapshot: Snapshot) -> Mapping[int, str | None]:
+    """Hash → name of every origin that has a live unit."""
     alive = np.flatnonzero(snapshot.live_units)
     codes, first = np.unique(snapshot.units["origin_hash"][alive], return_index=True)
     return {int(code): snapshot.unit(int(alive[at])).origin for code, at in zip(codes, first, strict=True)}
@@ -65,7 +66,7 @@ def origin_names(snapshot: Snapshot) -> Mapping[int, str | None]:
 
 @dataclass(frozen=True)
 class Origin:
-    """What of a memory comes from one place."""
+    """The units of a store that come from one origin."""
 
     name: str | None
     units: int
@@ -74,7 +75,7 @@ class Origin:
 
 
 def origins(snapshot: Snapshot) -> list[Origin]:
-    """The origins of a memory, the largest first."""
+    """The origins of a store, the largest first."""
     alive = np.flatnonzero(snapshot.live_units)
     order = alive[np.argsort(snapshot.units["origin_hash"][alive], kind="stable")]
     codes, times = snapshot.units["origin_hash"][order], snapshot.units["time"][order]

@@ -1,4 +1,4 @@
-"""64 bits that stand for a text: how duplicates, corrections and removals find what they mean."""
+"""64-bit hashes of texts, by which duplicates, corrections and removals are found."""
 
 import hashlib
 
@@ -6,7 +6,7 @@ from nearmt.corpus import SentencePair
 
 
 def text_hash(*texts: str) -> int:
-    """64 bits that stand for a text, or for several in order."""
+    """Hash one text, or several in order."""
     digest = hashlib.blake2b(digest_size=8)
     for text in texts:
         encoded = text.encode("utf-8", "surrogatepass")
@@ -16,19 +16,19 @@ def text_hash(*texts: str) -> int:
 
 
 def pair_hash(pair: SentencePair) -> int:
-    """What makes two pairs duplicates: both texts."""
+    """Hash of both texts. Pairs with the same hash are duplicates."""
     return text_hash(pair.source, pair.target)
 
 
 def name_hash(name: str | None) -> int:
-    """Of a unit id or an origin; 0 stands for none."""
+    """Hash of a unit id or an origin; 0 for None."""
     return 0 if name is None else text_hash(name) or 1
 
 
 def identity_hash(pair: SentencePair) -> int:
-    """What a later pair replaces: the same unit of the same origin with the same source.
+    """Hash of what identifies a unit: its id, origin and source. A later pair with the same hash replaces it.
 
-    A pair without a unit id can be repeated but not corrected, so its target belongs to it too.
+    Without a unit id the target is part of the identity.
     """
     if pair.unit_id is None:
         return text_hash("pair", pair.origin or "", pair.source, pair.target)

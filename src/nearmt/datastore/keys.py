@@ -1,4 +1,4 @@
-"""How keys are written: 16- or 32-bit floats, or one byte a number between the lowest and the highest of its place."""
+"""Encodings of keys: 16-bit floats, 32-bit floats, or one byte per dimension, scaled to the range of that dimension."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +11,12 @@ KEY_TYPES: dict[str, np.dtype[Any]] = {
     "int8": np.dtype("u1"),
 }
 _LEVELS = 255
-_MARGIN = 0.1  # of the range seen, on both sides: later keys may go a little further
+_MARGIN = 0.1  # added to the range on both sides, as a share of it: later keys may exceed the first
 
 
 @dataclass(frozen=True)
 class KeyCode:
-    """Key type and, for one-byte keys, the range of each of the width's places; rounding is faiss's QT_8bit."""
+    """Key type and, for int8 keys, the range of each dimension. Rounding is that of faiss's QT_8bit."""
 
     key_type: str
     lowest: np.ndarray | None = None  # (width,) float32
@@ -24,7 +24,7 @@ class KeyCode:
 
     @classmethod
     def of(cls, key_type: str, key_range: dict[str, list[float]] | None) -> "KeyCode":
-        """From what a manifest says."""
+        """From the fields of a manifest."""
         if key_range is None:
             return cls(key_type)
         return cls(key_type, np.array(key_range["lowest"], np.float32), np.array(key_range["extent"], np.float32))
@@ -34,7 +34,7 @@ class KeyCode:
         return KEY_TYPES[self.key_type]
 
     def encode(self, keys: np.ndarray) -> np.ndarray:
-        """Keys as they are written; those that already are stay as they are."""
+        """Encode keys; keys that are already encoded are returned unchanged."""
         if self.key_type != "int8" or keys.dtype == np.uint8 or not len(keys):
             return np.ascontiguousarray(keys, self.dtype)
         assert self.lowest is not None
@@ -47,14 +47,14 @@ class KeyCode:
         """(…, width) float32."""
         if self.key_type != "int8":
             return np.ascontiguousarray(written, np.float32)
-        if self.lowest is None or self.extent is None:  # nothing was written yet
+        if self.lowest is None or self.extent is None:  # no key was written yet
             return np.zeros(written.shape, np.float32)
         decoded: np.ndarray = self.lowest + (written.astype(np.float32) + np.float32(0.5)) / _LEVELS * self.extent
         return decoded
 
 
 def key_range(keys: np.ndarray) -> dict[str, list[float]]:
-    """The range to write one-byte keys in, from the first keys of a store; what a manifest says of it."""
+    """The range for int8 keys, from the first keys of a store, as the manifest stores it."""
     numbers = keys.astype(np.float32)
     lowest, highest = numbers.min(axis=0), numbers.max(axis=0)
     extent = np.maximum(highest - lowest, 1e-6)

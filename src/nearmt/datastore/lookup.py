@@ -1,4 +1,4 @@
-"""Finding sentences and units of a snapshot by what they say."""
+"""Finding sentences and units of a snapshot by their texts, ids and origins."""
 
 from collections.abc import Sequence
 
@@ -10,28 +10,27 @@ from nearmt.datastore.snapshot import Snapshot
 
 
 class SortedColumn:
-    """A column of hashes that can be asked for the places of a value, and can grow."""
+    """A sorted column of hashes, to find the rows with a value."""
 
-    def __init__(self, column: np.ndarray, places: np.ndarray | None = None) -> None:
+    def __init__(self, column: np.ndarray, rows: np.ndarray | None = None) -> None:
         order = np.argsort(column, kind="stable")
         self._values = np.asarray(column)[order]
-        self._places = order if places is None else np.asarray(places)[order]
+        self._rows = order if rows is None else np.asarray(rows)[order]
 
     def find(self, value: int) -> np.ndarray:
-        """The places of a value, in order."""
+        """The rows with a value, in order."""
         wanted = np.uint64(value)
-        return self._places[
-            np.searchsorted(self._values, wanted, "left") : np.searchsorted(self._values, wanted, "right")
-        ]
+        first, end = (np.searchsorted(self._values, wanted, side) for side in ("left", "right"))
+        return self._rows[first:end]
 
-    def extended(self, values: Sequence[int], places: Sequence[int]) -> "SortedColumn":
-        """The same with more values, at later places."""
+    def extended(self, values: Sequence[int], rows: Sequence[int]) -> "SortedColumn":
+        """A column with more values, of later rows."""
         grown = np.concatenate([self._values, np.array(values, np.uint64)])
-        return SortedColumn(grown, np.concatenate([self._places, np.array(places, np.int64)]))
+        return SortedColumn(grown, np.concatenate([self._rows, np.array(rows, np.int64)]))
 
 
 class TextLookup:
-    """Finds sentences that count by their texts."""
+    """Finds live sentences by their texts."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         alive = snapshot.live_sentence_ids
@@ -62,7 +61,7 @@ def units_matching(
     source: str | None = None,
     target: str | None = None,
 ) -> np.ndarray:
-    """The numbers of the units that are there and fit all that is given."""
+    """Numbers of the live units that match all given values."""
     mask = snapshot.live_units.copy()
     if unit_id is not None:
         mask &= snapshot.units["unit_hash"] == np.uint64(name_hash(unit_id))

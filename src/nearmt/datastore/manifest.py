@@ -1,6 +1,6 @@
-"""What a store says of itself: `manifest.json`, the one file whose replacement commits a change.
+"""The description of a store, `manifest.json`. Replacing this file commits a change.
 
-A copy is written before it. Nothing reads the copy unless the manifest itself is damaged.
+A copy is written first. It is read only if the manifest is damaged.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nearmt.datastore.extent import Extent
+from nearmt.datastore.commit_log import Extent
 from nearmt.datastore.files import replace_file, storage_errors
 from nearmt.datastore.records import IndexRecord, TrainingRecord
 from nearmt.errors import StoreDamagedError, StoreError
@@ -22,7 +22,7 @@ NAME, COPY = "manifest.json", "manifest.copy.json"
 
 
 def now() -> str:
-    """UTC, to the second, as every time in a store is written."""
+    """The current time in UTC, to the second, as it is written in a store."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -33,7 +33,7 @@ def _checksum(content: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Languages:
-    """The pair a store translates, as BCP-47 codes."""
+    """The language pair of a store, as BCP-47 codes."""
 
     source: str | None
     target: str | None
@@ -44,11 +44,11 @@ class Languages:
 
 @dataclass(frozen=True)
 class BuildProgress:
-    """What a build has read so far, so that it can go on after a kill."""
+    """What a build has read so far, so that it can be resumed."""
 
     inputs: list[dict[str, Any]]  # name, bytes and sha256 of each file, in order
-    reading: dict[str, Any] = field(default_factory=dict)  # options that decide what is read
-    num_pairs: int | None = None  # in all; not known of a stream, which can be read only once
+    reading: dict[str, Any] = field(default_factory=dict)  # options that decide which pairs are read
+    num_pairs: int | None = None  # in all inputs; unknown for a stream, which can be read only once
     pairs_read: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     is_complete: bool = False
@@ -56,21 +56,21 @@ class BuildProgress:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The whole description of a store at one instant. Immutable: a change makes a new one."""
+    """The description of a store at one commit. Immutable: a change makes a new one."""
 
-    model: dict[str, Any]  # seq2seq.ModelIdentity and how it was loaded
+    model: dict[str, Any]  # identity of the model and how it was loaded
     languages: Languages
     width: int
     key_type: str = "float16"
-    key_range: dict[str, list[float]] | None = None  # of one-byte keys
-    generation: int = 1  # names the folder of the data files; compaction makes a new one
+    key_range: dict[str, list[float]] | None = None  # of int8 keys
+    generation: int = 1  # number of the data folder; compaction makes a new one
     extent: Extent = field(default_factory=Extent)
     build: BuildProgress = field(default_factory=lambda: BuildProgress([]))
     index: IndexRecord | None = None
     adaptation: TrainingRecord | None = None
     created_at: str = field(default_factory=now)
     changed_at: str = field(default_factory=now)
-    version: int = 0  # counts commits
+    version: int = 0  # number of commits
 
     @property
     def num_entries(self) -> int:
@@ -92,12 +92,12 @@ class Manifest:
 
     @property
     def networks(self) -> Mapping[str, str]:
-        """Method → file of what was trained."""
+        """Method → file of its trained network."""
         return self.adaptation.networks if self.adaptation is not None else {}
 
     @property
     def engine(self) -> str:
-        """The engine whose distances the networks saw, or else the one that computed the keys."""
+        """The engine that the networks were trained with, or the one that computed the keys if there are none."""
         return self.adaptation.retrieval.engine if self.adaptation is not None else str(self.model["engine"])
 
     @property
@@ -109,7 +109,7 @@ class Manifest:
         return dataclasses.replace(self, changed_at=now(), version=self.version + 1, **changes)
 
     def save(self, folder: Path) -> None:
-        """Commit. A kill between the two files leaves a copy of a commit that is whole on disk but does not count."""
+        """Commit. After a kill between the two files the copy is one commit ahead, with all its data on disk."""
         content = {"format": FORMAT, "what": "nearmt store", **dataclasses.asdict(self)}
         for name, record in (("index", self.index), ("adaptation", self.adaptation)):
             content[name] = record.as_dict() if record is not None else None
@@ -126,7 +126,7 @@ class Manifest:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             if (folder / COPY).is_file():
-                raise StoreDamagedError(f"{path} is missing: run nearmt verify {folder} --repair") from None
+                raise StoreDamagedError(f"{path} is missing: run nearmt verify {folder}") from None
             raise StoreError(f"{folder} is not a nearmt store: it has no {NAME}") from None
         except NotADirectoryError:
             raise StoreError(f"{folder} is not a nearmt store: it is a file, not a folder") from None
@@ -141,7 +141,7 @@ class Manifest:
             raise StoreError(f"{folder} has store format {found}, and this nearmt reads format {FORMAT}")
         checksum = content.pop("sha256", None)
         if checksum != _checksum({"format": found, "what": "nearmt store", **content}):
-            raise StoreDamagedError(f"{path} is damaged: its checksum does not fit")
+            raise StoreDamagedError(f"{path} is damaged: its checksum does not match")
         try:
             extent = Extent.from_dict(content.pop("extent"))
             languages = Languages(**content.pop("languages"))

@@ -1,6 +1,6 @@
-"""What a manifest says about the index and about training: frozen dataclasses, each with one reader and one writer.
+"""The index and training records of a manifest.
 
-Their JSON form is part of the store's format. Optional parts are left out of it while they have their default.
+Their JSON form is part of the store's format. Optional fields are omitted while they have their default.
 """
 
 from collections.abc import Mapping
@@ -33,14 +33,14 @@ class IndexRecord:
     num_probes: int
     num_entries: int  # entries 0 … num_entries - 1 are in the index
     files: Mapping[str, str] = field(default_factory=dict)  # name → SHA-256
-    reranked: int | None = None  # candidates whose distances are computed exactly; 0 keeps the index's own
+    reranked: int | None = None  # candidates whose distances are computed exactly; 0 uses the index's own distances
     is_chosen: bool = True  # the factory was chosen by size, not by the user
     bytes: int | None = None
-    memory: int | None = None  # limit given by the user, in bytes
+    memory: int | None = None  # the user's limit, in bytes
     mapped_bytes: tuple[int, ...] | None = None  # sizes of the parts of an index that stays on disk
-    uri: str | None = None  # of Milvus, like the following
+    uri: str | None = None  # Milvus only, like the next three
     collection: str | None = None
-    num_units: int | None = None  # the collection knows the origins of this many units
+    num_units: int | None = None  # units whose origins are in the collection
     num_at_making: int | None = None
     recall: Recall | None = None
 
@@ -70,7 +70,7 @@ class IndexRecord:
 
 @dataclass(frozen=True)
 class RetrievalSignature:
-    """What the distances that a network was trained on depend on."""
+    """Everything that the distances depend on that a network was trained with."""
 
     index: str
     num_probes: int
@@ -90,7 +90,7 @@ class RetrievalSignature:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """How the methods did on the held-out sentences of the dev set; losses are nats per token."""
+    """Scores of the methods on the held-out part of the dev set. Losses are in nats per token."""
 
     sentences: int
     tokens: int
@@ -128,7 +128,7 @@ class TunedVanilla:
 
 @dataclass(frozen=True)
 class TunedUniform:
-    """The setting of the uniform baseline, which is Meta-k's."""
+    """The setting of the uniform baseline, the same as Meta-k's."""
 
     max_k: int
     temperature: float
@@ -146,7 +146,7 @@ class DevSetRecord:
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What was trained on a store, how, and how well it did."""
+    """What was trained on a store, with which settings, and how well it scored."""
 
     method: str  # the best one
     metak: Mapping[str, Any]  # settings of the network, as in its file
@@ -173,13 +173,13 @@ class TrainingRecord:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Ignores what this version does not know, such as a gate that an earlier one trained."""
+        """Ignores unknown fields, such as the `gate` of the golden store."""
         known = {item.name for item in fields(cls)}
         parts = {name: value for name, value in content.items() if name in known}
         return cls(
             **parts
             | {
-                "method": parts.get("method", "adaptive"),
+                "method": parts.get("method", "adaptive"),  # the golden store has none
                 "vanilla": TunedVanilla(**parts["vanilla"]),
                 "uniform": TunedUniform(**parts["uniform"]),
                 "held_out": HeldOut.from_dict(parts["held_out"]),

@@ -1,8 +1,7 @@
-"""Reading what can be read of a damaged store.
+"""Reading the intact data of a damaged store.
 
-Every column of a commit has a checksum. Where it does not fit, each sentence and each unit is checked by its own
-hashes, and what can be worked out from another column is. States cannot: their sentences are left without any, for a
-model to compute anew.
+Every column of a commit has a checksum. If it does not match, each sentence and each unit is checked by its own hashes
+and restored from other columns where possible. Lost states cannot be restored here: a model has to compute them.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,46 +13,46 @@ from typing import Any
 import numpy as np
 
 from nearmt.datastore.columns import REMOVALS, REMOVALS_FILE
-from nearmt.datastore.damage import Part, parts_of
+from nearmt.datastore.damage import CommitRange, commit_ranges
 from nearmt.datastore.files import storage_errors
 from nearmt.datastore.manifest import Manifest
 from nearmt.datastore.recovery import load_or_recover
-from nearmt.datastore.salvage_texts import mend_texts
-from nearmt.datastore.salvage_units import mend_units
+from nearmt.datastore.salvage_texts import restore_texts
+from nearmt.datastore.salvage_units import restore_units
 from nearmt.datastore.snapshot import Snapshot
 from nearmt.datastore.units import Unit
 from nearmt.datastore.verify import describe_problems, inspect
 
 _TABLES = ("sentences.bin", "units.bin")
 _ENTRY_COLUMNS = ("values.int32", "probabilities.float16", "positions.uint16")
-_TOLD = 10  # lost sentences and units that are told one by one
+_MAX_REPORTED = 10  # lost sentences and units that are listed
 
 
-class Salvaged(Snapshot):
-    """A snapshot of a damaged store, mended in memory. What cannot be read of it does not count."""
+class SalvagedSnapshot(Snapshot):
+    """A snapshot of a damaged store, restored in memory. Sentences and units that cannot be read are not live."""
 
-    def __init__(self, folder: Path, manifest: Manifest, parts: Sequence[Part]) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, commits: Sequence[CommitRange]) -> None:
         super().__init__(folder, manifest)
         counts = manifest.extent.counts
-        self._commit_starts = np.array([part.sentences.start for part in parts], np.int64)
+        self._commit_starts = np.array([commit.sentences.start for commit in commits], np.int64)
         self._ends = super().sentence_ends.copy()
         self.lost_sentences = np.zeros(counts.sentences, bool)
-        self.unchecked_sentences = np.zeros(counts.sentences, bool)  # whose states have lost their checksums
-        self.unchecked_texts = np.zeros(counts.sentences, bool)  # whose hashes are lost, in a file that was changed
+        self.unchecked_sentences = np.zeros(counts.sentences, bool)  # the checksums of their states are lost
+        self.unchecked_texts = np.zeros(counts.sentences, bool)  # read from a damaged file, and their hashes are lost
         self.lost_units, self.incomplete_units = np.zeros(counts.units, bool), np.zeros(counts.units, bool)
-        self.mended_units: dict[int, Unit] = {}
+        self.restored_units: dict[int, Unit] = {}
         self.readable_sources: dict[int, str] = {}  # of lost sentences
-        for part in parts:
-            mend_texts(self, part)
-            self._mend_entries(part)
-        without_number = mend_units(self, parts)
-        self.removals, self.lost_removals = self._read_removals(parts, without_number)
+        for commit in commits:
+            restore_texts(self, commit)
+            self._restore_entries(commit)
+        unnumbered = restore_units(self, commits)
+        self.removals, self.lost_removals = self._read_removals(commits, unnumbered)
 
     def _check_sizes(self) -> None:
-        """Files may be too short."""
+        """Skipped: files may be too short."""
 
     def _map(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
-        """Tables in full, with zeros where the file ends too soon; of other columns what is there."""
+        """Map a column as far as the file goes; tables are padded with zeros to their full length."""
         path = self.folder / self.manifest.data_folder / name
         row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
         there = min(path.stat().st_size // row_bytes, shape[0]) if path.exists() else 0
@@ -66,56 +65,56 @@ class Salvaged(Snapshot):
         table[:there] = found
         return table
 
-    # What mends it
+    # Restoring
 
     def text_bytes(self, start: int, end: int) -> bytes:
-        """What stands in a range of the texts, as far as the file goes."""
+        """A range of the sentence texts, as far as the file goes."""
         return self._texts[start:end].tobytes()
 
     def unit_bytes(self, start: int, end: int) -> bytes:
-        """What stands in a range of the units' texts, as far as the file goes."""
+        """A range of the unit texts, as far as the file goes."""
         return self._unit_texts[start:end].tobytes()
 
-    def _mend_entries(self, part: Part) -> None:
-        """Say where the entries of each sentence stand; nowhere, if they cannot be believed."""
-        if not part.sentences:
+    def _restore_entries(self, commit: CommitRange) -> None:
+        """Set the entry range of each sentence; an empty range if its states are damaged."""
+        if not commit.sentences:
             return
-        rows = slice(part.sentences.start, part.sentences.stop)
-        starts = self._entry_starts(part)
+        rows = slice(commit.sentences.start, commit.sentences.stop)
+        starts = self._entry_starts(commit)
         if starts is None:
-            self.sentences["first_entry"][rows] = self._ends[rows] = part.first.entries
+            self.sentences["first_entry"][rows] = self._ends[rows] = commit.first.entries
             return
         self.sentences["first_entry"][rows] = starts
-        self._ends[rows] = np.append(starts, part.end.entries)[1:]
-        if not part.is_sure(f"keys.{self.manifest.key_type}", *_ENTRY_COLUMNS):
+        self._ends[rows] = np.append(starts, commit.end.entries)[1:]
+        if not commit.is_intact(f"keys.{self.manifest.key_type}", *_ENTRY_COLUMNS):
             self.unchecked_sentences[rows] = True
 
-    def _entry_starts(self, part: Part) -> np.ndarray | None:
-        """Where each sentence's entries begin, if they were not changed."""
-        if part.changed & {f"keys.{self.manifest.key_type}", *_ENTRY_COLUMNS}:
+    def _entry_starts(self, commit: CommitRange) -> np.ndarray | None:
+        """The first entry of each sentence; None if the states are damaged."""
+        if commit.changed & {f"keys.{self.manifest.key_type}", *_ENTRY_COLUMNS}:
             return None
-        stored: np.ndarray = self.sentences["first_entry"][part.sentences.start : part.sentences.stop].copy()
-        if part.is_sure("sentences.bin"):
+        stored: np.ndarray = self.sentences["first_entry"][commit.sentences.start : commit.sentences.stop].copy()
+        if commit.is_intact("sentences.bin"):
             return stored
-        # Positions grow within a sentence. If they fall as often as there are borders, those are the borders.
-        positions = self.positions[part.first.entries : part.end.entries].astype(np.int64)
-        starts = part.first.entries + np.append(0, np.flatnonzero(np.diff(positions) <= 0) + 1)
+        # Positions increase within a sentence. If the number of decreases fits, these are the sentence borders.
+        positions = self.positions[commit.first.entries : commit.end.entries].astype(np.int64)
+        starts = commit.first.entries + np.append(0, np.flatnonzero(np.diff(positions) <= 0) + 1)
         if len(positions) and len(starts) == len(stored):
             return starts
-        ends = np.append(stored, part.end.entries)[1:]
-        is_order = stored[0] == part.first.entries and bool((stored <= ends).all())
-        return stored if is_order and "sentences.bin" not in part.changed else None
+        ends = np.append(stored, commit.end.entries)[1:]
+        is_ordered = stored[0] == commit.first.entries and bool((stored <= ends).all())
+        return stored if is_ordered and "sentences.bin" not in commit.changed else None
 
-    def _read_removals(self, parts: Sequence[Part], without_number: np.ndarray) -> tuple[np.ndarray, int]:
-        """The removals that can be read, and how many cannot and do not follow from anything else."""
+    def _read_removals(self, commits: Sequence[CommitRange], unnumbered: np.ndarray) -> tuple[np.ndarray, int]:
+        """The removals that can be read or inferred, and the number of the others."""
         path = self.folder / self.manifest.data_folder / REMOVALS_FILE
         there = np.fromfile(path, REMOVALS) if path.exists() else np.zeros(0, REMOVALS)
         found, num_lost = [there[:0]], 0
-        for part in parts:
-            first, end = part.first.removals, part.end.removals
-            read = there[first:end] if REMOVALS_FILE not in part.changed else there[:0]
+        for commit in commits:
+            first, end = commit.first.removals, commit.end.removals
+            read = there[first:end] if REMOVALS_FILE not in commit.changed else there[:0]
             read = read[(read >= 0) & (read < len(self.units))]
-            read = read[~without_number[read]]
+            read = read[~unnumbered[read]]
             num_lost += end - first - len(read)
             found.append(read)
         removals = np.concatenate(found)
@@ -125,7 +124,7 @@ class Salvaged(Snapshot):
         return removals, num_lost
 
     def _replaced_units(self, removals: np.ndarray) -> np.ndarray:
-        """Units that a later one of the same identity took the place of, and that were not known to be removed."""
+        """Units that a later unit of the same identity replaced, other than the known removals."""
         alive = ~self.lost_units
         alive[removals] = False
         numbers = np.flatnonzero(alive)
@@ -134,10 +133,10 @@ class Salvaged(Snapshot):
         is_replaced = np.append(identities[1:] == identities[:-1], False)
         return np.sort(numbers[is_replaced[: len(numbers)]]).astype(REMOVALS)
 
-    # As a snapshot
+    # The interface of a snapshot
 
     def unit(self, number: int) -> Unit:
-        return self.mended_units[number] if number in self.mended_units else super().unit(number)
+        return self.restored_units[number] if number in self.restored_units else super().unit(number)
 
     @property
     def commit_starts(self) -> np.ndarray:
@@ -149,7 +148,7 @@ class Salvaged(Snapshot):
 
     @cached_property
     def remaining_units(self) -> np.ndarray:
-        """(units,) whether a unit was not removed, be its sentence lost or not."""
+        """(units,) True if the unit was not removed, even if its sentence is lost."""
         remaining = ~self.lost_units
         remaining[self.removals] = False
         return remaining
@@ -164,7 +163,7 @@ class Salvaged(Snapshot):
 
 @dataclass(frozen=True)
 class Lost:
-    """A sentence or a unit that is gone, as far as anything of it can be read."""
+    """What can be read of a lost sentence or unit."""
 
     source: str | None
     unit_id: str | None
@@ -172,56 +171,56 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Rescue:
-    """What can be read of a store, and what is wrong with it."""
+class Salvage:
+    """What can be read of a damaged store, and its problems."""
 
     manifest: Manifest
-    readable: Salvaged
+    readable: SalvagedSnapshot
     problems: tuple[str, ...]
-    damaged_files: tuple[str, ...]  # of the store's folder: the manifest, its copy, the index, networks
-    has_sound_data: bool
+    damaged_files: tuple[str, ...]  # in the store's folder: manifest, its copy, index, networks
+    is_data_intact: bool
     lost_sentences: int
     lost_units: int
-    incomplete_units: int  # whose id, origin or date is gone
-    lost_removals: int  # units that were removed may be back
+    incomplete_units: int  # without their id, origin or date
+    lost_removals: int  # this many removed units may be live again
     unchecked_sentences: int
     unchecked_texts: int
-    lost: tuple[Lost, ...]  # the first of them
+    lost: tuple[Lost, ...]  # the first of the lost sentences and units
 
 
-def salvage(folder: Path, on_segment: Callable[[int], None] = lambda number: None) -> Rescue:
-    """Look what can be read."""
+def salvage(folder: Path, on_commit: Callable[[int], None] = lambda number: None) -> Salvage:
+    """Read what is intact and restore what other columns imply."""
     manifest, problem = load_or_recover(folder)
-    findings = inspect(folder, manifest, on_segment)
+    findings = inspect(folder, manifest, on_commit)
     with storage_errors(folder):
-        readable = Salvaged(folder, manifest, parts_of(folder, manifest, findings))
+        readable = SalvagedSnapshot(folder, manifest, commit_ranges(folder, manifest, findings))
     gone = readable.lost_sentences & readable.sentences_with(readable.remaining_units)
     lost_units = np.flatnonzero(readable.lost_units)
     lost_units = lost_units[~np.isin(lost_units, readable.removals)]
-    told = [_lost_sentence(readable, number) for number in np.flatnonzero(gone)[:_TOLD].tolist()]
-    told += [_lost_unit(readable, number) for number in lost_units[: _TOLD - len(told)].tolist()]
-    return Rescue(
+    lost = [_lost_sentence(readable, number) for number in np.flatnonzero(gone)[:_MAX_REPORTED].tolist()]
+    lost += [_lost_unit(readable, number) for number in lost_units[: _MAX_REPORTED - len(lost)].tolist()]
+    return Salvage(
         manifest,
         readable,
         (*([problem] if problem else []), *describe_problems(findings)),
         (*([problem.split()[0]] if problem else []), *findings.files),
-        not any(bad for _, bad in findings.segments),
+        not any(bad for _, bad in findings.commits),
         int(gone.sum()),
         len(lost_units),
         int((readable.incomplete_units & readable.live_units).sum()),
         readable.lost_removals,
         int((readable.unchecked_sentences & readable.live_sentences).sum()),
         int((readable.unchecked_texts & readable.live_sentences).sum()),
-        tuple(told),
+        tuple(lost),
     )
 
 
-def _lost_sentence(readable: Salvaged, number: int) -> Lost:
+def _lost_sentence(readable: SalvagedSnapshot, number: int) -> Lost:
     named = np.flatnonzero(readable.remaining_units & (readable.units["sentence"] == number))
     unit = readable.unit(int(named[0]))
     return Lost(readable.readable_sources.get(number), unit.unit_id, unit.origin)
 
 
-def _lost_unit(readable: Salvaged, number: int) -> Lost:
-    unit = readable.mended_units[number]
+def _lost_unit(readable: SalvagedSnapshot, number: int) -> Lost:
+    unit = readable.restored_units[number]
     return Lost(None, unit.unit_id, unit.origin)

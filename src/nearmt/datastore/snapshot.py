@@ -1,4 +1,4 @@
-"""A store as one reader sees it: memory-mapped columns up to what one manifest counts."""
+"""A store as one reader sees it: the memory-mapped columns of one commit."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -19,19 +19,19 @@ from nearmt.datastore.columns import (
     VALUES,
     columns_of,
 )
-from nearmt.datastore.extent import LOG
+from nearmt.datastore.commit_log import LOG
 from nearmt.datastore.keys import KeyCode
 from nearmt.datastore.manifest import Manifest
 from nearmt.datastore.units import UNIT, Unit
 from nearmt.errors import StoreDamagedError, StoreError
 
 _TRIES = 5
-_LINE_PIECE = 2048
+_BLOCK = 2048  # bytes read at a time to find the end of a line
 T = TypeVar("T")
 
 
 class Snapshot:
-    """The state of one commit. Later commits append beyond it or write elsewhere, so it never changes."""
+    """The state of a store at one commit. Later commits append after it or write other files, so it never changes."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
@@ -50,8 +50,8 @@ class Snapshot:
 
     @classmethod
     def open(cls, folder: str | Path) -> "Snapshot":
-        """The store in `folder` as it is now."""
-        return opened_anew(Path(folder), cls)
+        """Open the store in `folder` at its latest commit."""
+        return open_latest(Path(folder), cls)
 
     def __repr__(self) -> str:
         return f"Snapshot({str(self.folder)!r}, {len(self)} entries, version {self.manifest.version})"
@@ -75,7 +75,7 @@ class Snapshot:
     def _map(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         if 0 in shape:
             return np.zeros(shape, dtype)
-        # "c" maps privately: pages are shared with the file, and torch takes the array without a copy.
+        # "c" maps copy-on-write: pages are shared with the file, and torch uses the array without copying it.
         return np.memmap(self.folder / self.manifest.data_folder / name, dtype, "c", shape=shape)
 
     # Entries
@@ -94,7 +94,7 @@ class Snapshot:
         return entries_of(self.probabilities, entry_ids)
 
     def float_keys(self, rows: slice | np.ndarray) -> np.ndarray:
-        """(rows, width) float32, by range or by number."""
+        """(rows, width) float32, by slice or by entry ids."""
         return self.key_code.decode(self.keys[rows])
 
     def sentence_ids_of(self, entry_ids: np.ndarray | int) -> np.ndarray:
@@ -103,7 +103,7 @@ class Snapshot:
         return found
 
     def entry_range(self, sentence_id: int) -> tuple[int, int]:
-        """The entries of a sentence: first, and one past the last."""
+        """The entries of a sentence: the first, and one past the last."""
         first = int(self.sentences["first_entry"][sentence_id])
         is_last = sentence_id + 1 == len(self.sentences)
         return first, len(self) if is_last else int(self.sentences["first_entry"][sentence_id + 1])
@@ -114,7 +114,7 @@ class Snapshot:
         return np.append(self.sentences["first_entry"], len(self))[1:]
 
     def entry_mask(self, sentence_mask: np.ndarray) -> np.ndarray:
-        """(entries,) whether an entry belongs to one of the sentences of a mask."""
+        """(entries,) True if the entry belongs to a sentence of the mask."""
         counts = self.sentence_ends - self.sentences["first_entry"]
         if len(counts) and (counts.min() < 0 or self.sentences["first_entry"][0] != 0):
             raise self._damaged("sentences.bin")
@@ -124,7 +124,7 @@ class Snapshot:
 
     @cached_property
     def live_units(self) -> np.ndarray:
-        """(units,) whether a unit is still there."""
+        """(units,) True if the unit was not removed."""
         alive = np.ones(len(self.units), bool)
         if not _all_below(self.removals, len(self.units)):
             raise self._damaged(REMOVALS_FILE)
@@ -133,11 +133,11 @@ class Snapshot:
 
     @cached_property
     def live_sentences(self) -> np.ndarray:
-        """(sentences,) whether a sentence has a unit that is still there."""
+        """(sentences,) True if the sentence has a live unit."""
         return self.sentences_with(self.live_units)
 
     def sentences_with(self, unit_mask: np.ndarray) -> np.ndarray:
-        """(sentences,) whether a sentence has one of the units of a mask."""
+        """(sentences,) True if the sentence has a unit of the mask."""
         alive = np.zeros(len(self.sentences), bool)
         named = self.units["sentence"][unit_mask]
         if not _all_below(named, len(self.sentences)):
@@ -147,19 +147,19 @@ class Snapshot:
 
     @property
     def commit_starts(self) -> np.ndarray:
-        """The first sentence of each commit, where that is known."""
+        """The first sentence of each commit, if known."""
         return np.zeros(0, np.int64)
 
     @property
     def live_sentence_ids(self) -> np.ndarray:
-        """The sentences that count, in order."""
+        """The live sentences, in order."""
         return np.flatnonzero(self.live_sentences)
 
     @cached_property
     def waiting_sentences(self) -> np.ndarray:
-        """(sentences,) whether a sentence counts and has no states: a repair that had no model left them out.
+        """(sentences,) True if the sentence is live and has no entries, because a repair had no model to compute them.
 
-        Every sentence that was decoded has an entry at least, for its end.
+        Every other sentence has at least one entry, for its end-of-sentence token.
         """
         has_none: np.ndarray = self.sentence_ends == self.sentences["first_entry"]
         return has_none & self.live_sentences if has_none.any() else has_none
@@ -170,7 +170,7 @@ class Snapshot:
 
     @cached_property
     def _further_units(self) -> dict[int, list[int]]:
-        """Sentence id → the units that it got after its first."""
+        """Sentence id → its units other than the first."""
         found: dict[int, list[int]] = {}
         for number in np.flatnonzero(self.units["is_first"] == 0):
             found.setdefault(int(self.units["sentence"][number]), []).append(int(number))
@@ -185,22 +185,23 @@ class Snapshot:
             raise self._damaged("units.jsonl", start) from error
 
     def unit_numbers_of(self, sentence_id: int) -> list[int]:
-        """The units of a sentence that are still there, oldest first."""
+        """Numbers of the live units of a sentence, oldest first."""
         first = int(self.sentences["first_unit"][sentence_id])
         return [n for n in (first, *self._further_units.get(sentence_id, ())) if self.live_units[n]]
 
     def units_of(self, sentence_id: int) -> list[Unit]:
-        """Where a sentence comes from: all the places that are still there, oldest first."""
+        """The live units of a sentence, oldest first."""
         return [self.unit(number) for number in self.unit_numbers_of(sentence_id)]
 
     def text(self, sentence_id: int) -> SentencePair:
-        """The segment that a sentence id stands for, with the first place that it still comes from."""
+        """The sentence pair with its oldest live unit."""
         source, target = self.sides(sentence_id)
         numbers = self.unit_numbers_of(sentence_id)
         unit = self.unit(numbers[0] if numbers else int(self.sentences["first_unit"][sentence_id]))
         return SentencePair(source, target, unit.unit_id, unit.origin, unit.changed_at)
 
     def sides(self, sentence_id: int) -> tuple[str, str]:
+        """Source and target of a sentence."""
         start = int(self.sentences["text_start"][sentence_id])
         try:
             texts = json.loads(_line_at(self._texts, start).decode("utf-8", "surrogatepass"))
@@ -209,11 +210,11 @@ class Snapshot:
             raise self._damaged("texts.jsonl", start) from error
 
     def texts(self) -> Iterator[SentencePair]:
-        """All segments that count, in the order of their sentence ids."""
+        """All live sentence pairs, in order."""
         return (self.text(int(i)) for i in self.live_sentence_ids)
 
     def all_units(self) -> Iterator[SentencePair]:
-        """Every unit that is there, in order, as a pair."""
+        """Every live unit as a sentence pair, in the order of the sentences."""
         for sentence_id in self.live_sentence_ids.tolist():
             pair = self.text(sentence_id)
             for unit in self.units_of(sentence_id):
@@ -230,20 +231,20 @@ def _all_below(numbers: np.ndarray, end: int) -> bool:
 
 
 def _line_at(column: np.ndarray, start: int) -> bytes:
-    """The line of a text file that begins at a byte, without its end."""
+    """The line of a text file that begins at a byte, without its line break."""
     line = b""
-    for at in range(start, len(column), _LINE_PIECE):
-        piece = column[at : at + _LINE_PIECE].tobytes()
-        line += piece
-        if b"\n" in piece:
+    for at in range(start, len(column), _BLOCK):
+        block = column[at : at + _BLOCK].tobytes()
+        line += block
+        if b"\n" in block:
             break
     return line.partition(b"\n")[0]
 
 
-def opened_anew(folder: Path, open_with: Callable[[Path, Manifest], T]) -> T:
-    """What `open_with` makes of the store's newest manifest.
+def open_latest(folder: Path, open_with: Callable[[Path, Manifest], T]) -> T:
+    """Open a store at its latest manifest with `open_with`.
 
-    Compaction may take files away between reading the manifest and opening them; then there is a newer manifest.
+    Compaction may delete files between reading the manifest and opening them. Then there is a newer manifest to try.
     """
     manifest = Manifest.load(folder)
     for _ in range(_TRIES):
@@ -258,7 +259,7 @@ def opened_anew(folder: Path, open_with: Callable[[Path, Manifest], T]) -> T:
 
 
 def entries_of(column: np.ndarray, entry_ids: torch.Tensor) -> torch.Tensor:
-    """What a column holds for these entries, as float32; 0 for missing ones (-1)."""
+    """Values of a column for these entries, as float32; 0 for missing entries (-1)."""
     shape = (*entry_ids.shape, *column.shape[1:])
     if not len(column):
         return torch.zeros(shape)

@@ -1,4 +1,4 @@
-"""Units: where a stored sentence comes from. One sentence may have many, and is gone when its last one is."""
+"""Translation units: where a stored sentence comes from. A sentence is live while one of its units is."""
 
 import json
 import time
@@ -15,18 +15,18 @@ UNIT = np.dtype(
     [
         ("sentence", "<i8"),
         ("text_start", "<i8"),
-        ("identity", "<u8"),  # what a correction goes by
+        ("identity", "<u8"),  # a unit with the same identity replaces it
         ("unit_hash", "<u8"),
         ("origin_hash", "<u8"),
-        ("time", "<i8"),  # seconds since 1970: when it was changed, or else added
-        ("is_first", "<i8"),  # whether its sentence came with it
+        ("time", "<i8"),  # seconds since 1970: when it was changed, or added if that is unknown
+        ("is_first", "<i8"),  # 1 if its sentence was added with it
     ]
 )
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One place that a sentence stands at."""
+    """One occurrence of a sentence in a translation memory."""
 
     sentence_id: int
     unit_id: str | None
@@ -38,7 +38,7 @@ class Unit:
 
     @classmethod
     def of(cls, pair: SentencePair, sentence_id: int, *, is_first: bool) -> "Unit":
-        """The unit of a pair that comes in now."""
+        """The unit of a pair that is added now."""
         seconds = seconds_of(pair.changed_at) if pair.changed_at else None
         return cls(
             sentence_id,
@@ -51,19 +51,19 @@ class Unit:
         )
 
     def record(self) -> tuple[int, ...]:
-        """Its row of the table; where its text starts is not known yet."""
+        """The row for the table, without the start of its text, which is not known yet."""
         names = name_hash(self.unit_id), name_hash(self.origin)
         return (self.sentence_id, 0, self.identity, *names, self.time, int(self.is_first))
 
     def line(self) -> bytes:
-        """Its texts, as they stand in the file."""
+        """The line for the file of texts."""
         fields = {"unit_id": self.unit_id, "origin": self.origin, "changed_at": self.changed_at}
         present = {name: value for name, value in fields.items() if value is not None}
         return (json.dumps(present, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
 
     @classmethod
     def read(cls, record: np.void, line: bytes) -> "Unit":
-        """From its row and its line."""
+        """Read a unit from its row and its line."""
         texts: dict[str, Any] = json.loads(line.decode("utf-8", "surrogatepass"))
         return cls(
             int(record["sentence"]),
@@ -77,7 +77,7 @@ class Unit:
 
 
 def seconds_of(date: str) -> int | None:
-    """An ISO date as seconds since 1970; None if it is not one."""
+    """An ISO date as seconds since 1970; None if it cannot be parsed."""
     try:
         moment = datetime.fromisoformat(date)
     except ValueError:

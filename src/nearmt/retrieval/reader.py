@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from nearmt.datastore import Manifest, Snapshot, opened_anew
+from nearmt.datastore import Manifest, Snapshot, open_latest
 from nearmt.errors import StoreError
 from nearmt.retrieval.search import Retriever
 
@@ -15,7 +15,7 @@ class Reader:
         self.folder = folder
         self._lock = threading.Lock()
         self._stamp = self._read_stamp()
-        self.retriever = opened_anew(folder, lambda at, manifest: Retriever(Snapshot(at, manifest)))
+        self.retriever = open_latest(folder, lambda at, manifest: Retriever(Snapshot(at, manifest)))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -37,7 +37,7 @@ class Reader:
             stamp = self._read_stamp()
             if stamp is None or stamp == self._stamp:
                 return False
-            self.retriever = opened_anew(self.folder, self._followed)
+            self.retriever = open_latest(self.folder, self._followed)
             self._stamp = stamp
             return True
 

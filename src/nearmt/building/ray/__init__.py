@@ -1,7 +1,7 @@
-"""Building on Ray: pieces of a memory are force-decoded by a pool of workers, on this machine or on many.
+"""Building on Ray: workers on one machine or many force-decode the commits of a build.
 
-The only room that knows ray, which is imported when a build asks for it. The workers put entries straight into the
-store's files; this process reads, tokenises, and commits in order, so the store is the one that a local build makes.
+The only package that imports ray, and only when a build needs it. Workers write entries directly to the store's files.
+This process reads, tokenises and commits in order, so the store is the same as that of a local build.
 """
 
 from nearmt.building.ray.ingest import RayIngestor, ray_ingestor

@@ -1,4 +1,4 @@
-"""Taking a memory in with the help of workers: they decode, this process commits in order."""
+"""Ingesting a memory with workers on Ray: they decode, this process commits in order."""
 
 import contextlib
 from collections import deque
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nearmt.building.ingest import Ingestor, Pending
+from nearmt.building.ingest import Ingestor, PendingCommit
 from nearmt.building.ray.connection import connected
 from nearmt.building.ray.settings import RaySettings
-from nearmt.building.ray.worker import Job, Piece
-from nearmt.datastore import Manifest, SegmentData, WrittenEntries, append_written, make_room
+from nearmt.building.ray.worker import DecodingTask, Job
+from nearmt.datastore import CommitData, Manifest, WrittenEntries, append_commit, prepare_entry_files
 from nearmt.errors import SettingError
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress
@@ -26,80 +26,83 @@ if TYPE_CHECKING:
 def ray_ingestor(
     model: Seq2Seq, batch_tokens: int, settings: RaySettings, progress: Progress
 ) -> Iterator["RayIngestor"]:
-    """An ingestor whose sentences are decoded on Ray, joined or started for as long as this lasts."""
+    """Connect to Ray, and make an ingestor whose sentences are decoded there."""
     if settings.gpus and model.engine != "torch":
-        raise SettingError(f"workers with a GPU run the engine torch, and the model was loaded for {model.engine}")
+        raise SettingError(f"workers with `gpus` need the engine torch, and the model was loaded for {model.engine}")
     with connected(settings):
         yield RayIngestor(model, batch_tokens, settings, progress)
 
 
 @dataclass(frozen=True)
-class _Dealt:
-    """A piece that will be committed when its turn comes."""
+class _SubmittedCommit:
+    """A commit that workers decode; it is appended when those before it are."""
 
     number: int
-    pending: Pending
+    pending: PendingCommit
     entry_counts: np.ndarray  # (sentences,)
 
     @property
     def num_entries(self) -> int:
         return int(self.entry_counts.sum())
 
-    def data(self, width: int) -> SegmentData:
-        """What this process writes of it: all but the entries."""
-        empty = SegmentData.without_entries(width, self.pending.units, self.pending.removed_units)
-        return replace(empty, pairs=self.pending.pairs, entry_counts=self.entry_counts)
+    def append(self, folder: Path, manifest: Manifest, pool: "Pool") -> Manifest:
+        """Wait until the entries are written, then append the rest."""
+        if self.pending.is_empty:
+            return manifest
+        written = pool.result(self.number) if self.num_entries else WrittenEntries({}, manifest.key_range)
+        data = CommitData.without_entries(manifest.width, self.pending.units, self.pending.removed_units)
+        data = replace(data, pairs=self.pending.pairs, entry_counts=self.entry_counts)
+        return append_commit(folder, manifest, data, written)
 
 
 class RayIngestor(Ingestor):
-    """Decides what becomes of each pair, and has the new sentences decoded elsewhere."""
+    """Has new sentences force-decoded by workers on Ray."""
 
     def __init__(self, model: Seq2Seq, batch_tokens: int, settings: RaySettings, progress: Progress) -> None:
         super().__init__(model, batch_tokens)
         self.settings, self.progress = settings, progress
 
-    def append_each(
-        self, folder: Path, manifest: Manifest, pieces: Iterator[Pending]
-    ) -> Generator[tuple[Pending, Manifest], None, None]:
-        """Have pieces decoded side by side, and append them in order."""
+    def append_all(
+        self, folder: Path, manifest: Manifest, commits: Iterator[PendingCommit]
+    ) -> Generator[tuple[PendingCommit, Manifest], None, None]:
+        """Decode commits in parallel and append them in order."""
         from nearmt.building.ray.pool import Pool
 
-        make_room(folder, manifest)
-        line: deque[_Dealt] = deque()  # in the order in which they will be appended
+        prepare_entry_files(folder, manifest)
+        queue: deque[_SubmittedCommit] = deque()  # in the order in which they will be appended
         next_entry = manifest.num_entries
         with Pool(self._job(folder, manifest), self.settings, self.progress) as pool:
-            for number, pending in enumerate(pieces):
+            for number, pending in enumerate(commits):
                 kept = [len(self.model.kept_positions(target)) for target in pending.targets]
-                dealt = _Dealt(number, pending, np.array(kept, np.int64))
-                line.append(dealt)
-                if dealt.num_entries:
-                    sentences = pending.sources, pending.targets
-                    pool.submit(Piece(number, next_entry, dealt.num_entries, *sentences, manifest.key_range))
-                    next_entry += dealt.num_entries
-                # How one-byte keys are written is learned from the first piece: until then there is no second.
-                while line and (
-                    _lacks_key_range(manifest) or len(line) >= pool.capacity or line[0].number in pool.finished
+                submitted = _SubmittedCommit(number, pending, np.array(kept, np.int64))
+                queue.append(submitted)
+                if num_entries := submitted.num_entries:
+                    pool.submit(
+                        DecodingTask(
+                            number, next_entry, num_entries, pending.sources, pending.targets, manifest.key_range
+                        )
+                    )
+                    next_entry += num_entries
+                # The first commit sets the range of int8 keys, so it must be finished before the second is submitted.
+                while queue and (
+                    _lacks_key_range(manifest) or len(queue) >= pool.capacity or queue[0].number in pool.finished
                 ):
-                    manifest = _append_dealt(folder, manifest, line[0], pool)
-                    yield line.popleft().pending, manifest
-            while line:
-                manifest = _append_dealt(folder, manifest, line[0], pool)
-                yield line.popleft().pending, manifest
+                    manifest = queue[0].append(folder, manifest, pool)
+                    yield queue.popleft().pending, manifest
+            while queue:
+                manifest = queue[0].append(folder, manifest, pool)
+                yield queue.popleft().pending, manifest
 
     def _job(self, folder: Path, manifest: Manifest) -> Job:
-        settings = self.settings
-        device = "cuda" if settings.gpus else "cpu"
         return Job(
-            folder, manifest, self.batch_tokens, self.model.dtype, device, settings.threads, settings.offline
-        )  # fmt: skip
-
-
-def _append_dealt(folder: Path, manifest: Manifest, dealt: _Dealt, pool: "Pool") -> Manifest:
-    """Append a piece once its entries are written."""
-    if dealt.pending.is_empty:
-        return manifest
-    written = pool.result(dealt.number) if dealt.num_entries else WrittenEntries({}, manifest.key_range)
-    return append_written(folder, manifest, dealt.data(manifest.width), written)
+            folder,
+            manifest,
+            self.batch_tokens,
+            dtype=self.model.dtype,
+            device="cuda" if self.settings.gpus else "cpu",
+            threads=self.settings.threads,
+            offline=self.settings.offline,
+        )
 
 
 def _lacks_key_range(manifest: Manifest) -> bool:

@@ -1,6 +1,6 @@
-"""What runs on a worker: one model, which decodes piece after piece straight into the store's files.
+"""The code of a worker: it loads one model and decodes tasks directly into the store's files.
 
-Knows nothing of Ray. What goes wrong is handed back as a sentence, not raised, so that it arrives as it was said.
+Does not import ray. Errors are returned as sentences instead of raised, because Ray would wrap them.
 """
 
 import socket
@@ -11,7 +11,7 @@ import torch
 
 from nearmt import __version__
 from nearmt.building.compatibility import check_model
-from nearmt.building.extract import decode_segment
+from nearmt.building.extract import extract_entries
 from nearmt.datastore import Manifest, WrittenEntries, write_entries
 from nearmt.errors import ClusterError, NearMTError, StoreError
 from nearmt.models import Seq2Seq
@@ -19,10 +19,10 @@ from nearmt.models import Seq2Seq
 
 @dataclass(frozen=True)
 class Job:
-    """What every worker of a build is told."""
+    """What all workers of a build have in common."""
 
     folder: Path
-    manifest: Manifest  # the model, its engine and how keys are written
+    manifest: Manifest  # with the model, its engine and the key type
     batch_tokens: int
     dtype: str
     device: str
@@ -32,8 +32,8 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Sentences to decode, and where their entries belong."""
+class DecodingTask:
+    """Tokenised sentences to decode, and the range of their entries."""
 
     number: int
     first_entry: int
@@ -45,56 +45,56 @@ class Piece:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a worker cannot do what was asked: doing it again would not help."""
+    """Why a worker failed. Retrying would not help."""
 
     reason: str
 
 
 class Worker:
-    """Holds one model."""
+    """Loads one model and decodes tasks."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._model: Seq2Seq | None = None
 
     def load(self) -> Refusal | None:
-        """Load the build's model and look whether this is the build's folder."""
+        """Check that this machine sees the folder of the build, and load its model."""
         try:
             torch.set_num_threads(self._job.threads)
-            self._check_place()
+            self._check_folder()
             self._model = self._load_model()
         except NearMTError as error:
             return _refusal(error)
         return None
 
-    def decode(self, piece: Piece) -> WrittenEntries | Refusal:
-        """Force-decode a piece and put its entries in their place."""
+    def decode(self, task: DecodingTask) -> WrittenEntries | Refusal:
+        """Force-decode a task and write its entries to their range."""
         assert self._model is not None
-        manifest = replace(self._job.manifest, key_range=piece.key_range)
+        manifest = replace(self._job.manifest, key_range=task.key_range)
         try:
-            data = decode_segment(
+            data = extract_entries(
                 self._model,
-                (),  # the texts stay with the one who commits
-                piece.sources,
-                piece.targets,
+                (),  # the driver appends the texts
+                task.sources,
+                task.targets,
                 key_type=manifest.key_type,
                 batch_tokens=self._job.batch_tokens,
             )
-            if len(data.values) != piece.num_entries:
-                raise ClusterError(f"a piece has {len(data.values)} entries and should have {piece.num_entries}")
-            return write_entries(self._job.folder, manifest, piece.first_entry, data)
+            if len(data.values) != task.num_entries:
+                raise ClusterError(f"a task has {len(data.values)} entries instead of {task.num_entries}")
+            return write_entries(self._job.folder, manifest, task.first_entry, data)
         except NearMTError as error:
             return _refusal(error)
 
-    def _check_place(self) -> None:
+    def _check_folder(self) -> None:
         if self._job.version != __version__:
-            raise ClusterError(f"it has nearmt {__version__}, and the build was begun by nearmt {self._job.version}")
+            raise ClusterError(f"it has nearmt {__version__}, and the build was started by nearmt {self._job.version}")
         try:
             found = Manifest.load(self._job.folder)
         except StoreError:
             found = None
         if found is None or found.created_at != self._job.manifest.created_at:
-            raise StoreError(f"it does not see {self._job.folder}, which all workers must reach under the same name")
+            raise StoreError(f"it does not see {self._job.folder}, which all workers must reach under the same path")
 
     def _load_model(self) -> Seq2Seq:
         described, languages = self._job.manifest.model, self._job.manifest.languages
@@ -114,4 +114,4 @@ class Worker:
 
 
 def _refusal(error: NearMTError) -> Refusal:
-    return Refusal(f"the worker on {socket.gethostname()} gave up: {error}")
+    return Refusal(f"the worker on {socket.gethostname()} failed: {error}")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nearmt.building.builder import BuildSettings
-from nearmt.building.extract import decode_segment
+from nearmt.building.extract import extract_entries
 from nearmt.corpus import SentencePair
 from nearmt.experiments.bench.materials import timing_sources
 from nearmt.experiments.bench.timing import interleaved
@@ -29,4 +29,4 @@ def _decoding(model: Seq2Seq, source_length: int, target_length: int, key_type: 
     targets = timing_sources(_SENTENCES, target_length, vocabulary, eos)
     pairs = [SentencePair("", "")] * _SENTENCES
     batch_tokens = BuildSettings().batch_tokens
-    return lambda: decode_segment(model, pairs, sources, targets, key_type=key_type, batch_tokens=batch_tokens)
+    return lambda: extract_entries(model, pairs, sources, targets, key_type=key_type, batch_tokens=batch_tokens)

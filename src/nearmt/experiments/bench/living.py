@@ -11,7 +11,7 @@ import torch
 
 from nearmt.building.builder import Builder, BuildSettings
 from nearmt.building.compaction import compact
-from nearmt.datastore import SegmentData, Snapshot, append_segment
+from nearmt.datastore import CommitData, Snapshot, append_commit
 from nearmt.experiments.bench.materials import empty_store, fill, matching_manifest, timing_states
 from nearmt.experiments.bench.search import searching
 from nearmt.experiments.bench.timing import Timing, interleaved
@@ -67,8 +67,8 @@ def _change(
     manifest = fill(folder, manifest, recent, model.vocabulary_size, lambda done: progress("storing", done, entries))
     count = manifest.extent.counts.units
     removed = np.random.default_rng(3).choice(count, int(_REMOVED * count), replace=False)
-    data = SegmentData.without_entries(manifest.width, removed_units=removed.tolist())
-    append_segment(folder, manifest, data).changed().save(folder)
+    data = CommitData.without_entries(manifest.width, removed_units=removed.tolist())
+    append_commit(folder, manifest, data).changed().save(folder)
 
 
 def _split(pieces: Iterator[np.ndarray], num_first: int) -> tuple[Iterator[np.ndarray], Iterator[np.ndarray]]:

@@ -12,7 +12,7 @@ import torch
 from nearmt.building.builder import Builder, BuildSettings
 from nearmt.building.compatibility import model_description
 from nearmt.corpus import SentencePair
-from nearmt.datastore import BuildProgress, Languages, Manifest, SegmentData, Snapshot, append_segment, replace_file
+from nearmt.datastore import BuildProgress, CommitData, Languages, Manifest, Snapshot, append_commit, replace_file
 from nearmt.errors import SettingError, StoreError
 from nearmt.experiments.bench.peak_memory import track_memory
 from nearmt.models import Seq2Seq
@@ -119,7 +119,7 @@ def fill(
         lengths = np.full(-(-count // _PER_SENTENCE), _PER_SENTENCE)
         lengths[-1] = count - _PER_SENTENCE * (len(lengths) - 1)
         first = manifest.num_sentences
-        data = SegmentData(
+        data = CommitData(
             [SentencePair(f"source {first + i}", f"target {first + i}") for i in range(len(lengths))],
             lengths,
             states.astype(np.float32 if manifest.key_type == "float32" else np.float16),
@@ -127,7 +127,7 @@ def fill(
             np.full(count, 0.5, np.float16),
             np.zeros(count, np.uint16),
         )
-        manifest = append_segment(folder, manifest, data).changed()
+        manifest = append_commit(folder, manifest, data).changed()
         on_progress(manifest.num_entries)
     build = manifest.build
     return manifest.changed(build=BuildProgress(build.inputs, is_complete=True))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.datastructures import UploadFile
 
-from nearmt.building.corrections import Batch
+from nearmt.building.corrections import EditBatch
 from nearmt.corpus import SentencePair
 from nearmt.corpus.extensions import UPLOAD_FORMATS
 from nearmt.corpus.pairs import utc_date
@@ -121,7 +121,7 @@ async def add_pairs(
 ) -> dict[str, Any]:
     """Add pairs to a store in its writer thread. When it returns, they are on disk."""
     added = await asyncio.get_running_loop().run_in_executor(
-        context.registry.writer(name), context.registry.add, name, pairs, Batch(keep_both)
+        context.registry.writer(name), context.registry.add, name, pairs, EditBatch(keep_both)
     )
     return added.as_dict()
 

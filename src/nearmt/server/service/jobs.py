@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from nearmt.building.corrections import Batch
+from nearmt.building.corrections import EditBatch
 from nearmt.corpus import DropCounts, SentencePair, read_pairs
 from nearmt.corpus.extensions import UPLOAD_FORMATS, format_by_name
 from nearmt.errors import NearMTError, SettingError
@@ -139,7 +139,7 @@ class ImportJobs:
 
         job.total = sum(1 for _ in read(DropCounts()))  # also finds faults of the file before anything is added
         drops = DropCounts()
-        pairs, batch = read(drops), Batch()
+        pairs, batch = read(drops), EditBatch()
         while chunk := list(islice(pairs, _CHUNK_PAIRS)):
             if self._is_closing.is_set():
                 raise SettingError(f"the server stopped after {job.done} of {job.total} pairs: import the file again")

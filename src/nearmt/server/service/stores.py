@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nearmt.building.compatibility import engine_for, load_model
-from nearmt.building.corrections import Batch
+from nearmt.building.corrections import EditBatch
 from nearmt.building.editing import Added, Removed
 from nearmt.corpus import SentencePair
 from nearmt.datastore import Filter, Manifest, Origin, open_finished, origins
@@ -204,7 +204,7 @@ class StoreRegistry:
         """The only thread that changes this store."""
         return self._writers[name]
 
-    def add(self, name: str, pairs: Sequence[SentencePair], batch: Batch) -> Added:
+    def add(self, name: str, pairs: Sequence[SentencePair], batch: EditBatch) -> Added:
         """Add or correct units. When it returns, they are on disk, and the next translation uses them."""
         return self._stores[name].add(list(pairs), batch=batch)
 

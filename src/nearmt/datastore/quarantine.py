@@ -1,46 +1,45 @@
-"""Damaged files that a repair sets aside: a folder of the store that nobody but the user deletes.
+"""The folder of a store where a repair keeps the damaged files. Only the user deletes it.
 
-The files are linked into it before the repair is committed, so they take no room twice and a kill loses neither them
-nor the store. Where the file system has no links they are moved there right after the commit.
+The files are hard-linked into it before the repair is committed, so they need no extra space, and a kill loses neither
+them nor the store. On a file system without hard links they are moved there right after the commit.
 """
 
-import contextlib
 import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearmt.datastore.files import fsync_folder
+from nearmt.datastore.files import folder_bytes, fsync_folder
 from nearmt.datastore.manifest import COPY, NAME, Manifest, now
 
 _PREFIX = "damaged-"
 
 
 @dataclass(frozen=True)
-class SetAside:
-    """A folder with damaged files that an earlier repair kept."""
+class QuarantinedFiles:
+    """A folder with the damaged files of an earlier repair."""
 
     folder: str
     bytes: int
 
 
-class Keeper:
-    """Sets files and folders of a store aside: `prepare` before the commit, `finish` right after it."""
+class Quarantine:
+    """Keeps damaged files and folders of a store: `prepare` runs before the commit, `finish` right after it."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self.folder, self.names = folder, [name for name in names if (folder / name).exists()]
         time = now().replace("-", "").replace(":", "")
         taken = {path.name for path in folder.glob(f"{_PREFIX}*")}
         choices = (f"{_PREFIX}{time}{f'-{number}' if number > 1 else ''}" for number in range(1, len(taken) + 2))
-        self.place = folder / next(name for name in choices if name not in taken)
-        self._is_moved_later: list[str] = []
+        self.path = folder / next(name for name in choices if name not in taken)
+        self._moved_later: list[str] = []
 
     def prepare(self) -> None:
-        """Link everything into its new place. The store stays as it is."""
-        self.place.mkdir()
+        """Link the files into the new folder. The store does not change."""
+        self.path.mkdir()
         for name in self.names:
-            old, new = self.folder / name, self.place / name
+            old, new = self.folder / name, self.path / name
             try:
                 if old.is_dir():
                     new.mkdir()
@@ -50,24 +49,24 @@ class Keeper:
                 else:
                     os.link(old, new)
             except OSError:
-                if not _has_no_links(self.place):
+                if not _has_no_links(self.path):
                     raise
                 shutil.rmtree(new, ignore_errors=True)
                 if name in (NAME, COPY):
                     shutil.copy2(old, new)  # the commit replaces them
                 else:
-                    self._is_moved_later.append(name)
-        fsync_folder(self.place)
+                    self._moved_later.append(name)
+        fsync_folder(self.path)
         fsync_folder(self.folder)
 
     def finish(self) -> None:
-        """Move what could not be linked."""
-        for name in self._is_moved_later:
-            (self.folder / name).rename(self.place / name)
+        """Move the files that could not be linked."""
+        for name in self._moved_later:
+            (self.folder / name).rename(self.path / name)
 
 
 def _has_no_links(folder: Path) -> bool:
-    """Whether the file system cannot link at all."""
+    """True if the file system has no hard links."""
     one, other = folder / ".one", folder / ".other"
     try:
         one.touch()
@@ -80,25 +79,25 @@ def _has_no_links(folder: Path) -> bool:
     return False
 
 
-def set_aside_before(folder: Path, manifest: Manifest) -> list[SetAside]:
-    """What repairs have set aside and nobody has deleted yet, oldest first."""
+def quarantined_files(folder: Path, manifest: Manifest) -> list[QuarantinedFiles]:
+    """The damaged files that repairs have kept, oldest first."""
     finished = [path for path in sorted(folder.glob(f"{_PREFIX}*")) if not _is_unfinished(path, folder, manifest)]
-    return [SetAside(str(path), _bytes_of(path)) for path in finished]
+    return [QuarantinedFiles(str(path), folder_bytes(path)) for path in finished]
 
 
-def sweep_unfinished(folder: Path, manifest: Manifest) -> None:
-    """Take away what a repair linked that was killed before its commit: the store itself still holds the files."""
+def remove_unfinished_quarantine(folder: Path, manifest: Manifest) -> None:
+    """Delete the folder of a repair that was killed before its commit. The store itself still has the files."""
     for path in folder.glob(f"{_PREFIX}*"):
         if _is_unfinished(path, folder, manifest):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_unfinished(place: Path, folder: Path, manifest: Manifest) -> bool:
-    """Whether every file there is one that the store still uses, so that nothing is lost without it."""
+def _is_unfinished(quarantine: Path, folder: Path, manifest: Manifest) -> bool:
+    """True if the store still uses every file there, so nothing is lost without the folder."""
     used = {manifest.data_folder, NAME, COPY, *manifest.index_files, *manifest.network_files}
-    kept = {path.relative_to(place) for path in place.rglob("*") if path.is_file()}
+    kept = {path.relative_to(quarantine) for path in quarantine.rglob("*") if path.is_file()}
     others = {path for path in kept if path.name not in (NAME, COPY)} or kept  # a later commit replaces the manifest
-    return all(path.parts[0] in used and _is_same(place / path, folder / path) for path in others)
+    return all(path.parts[0] in used and _is_same(quarantine / path, folder / path) for path in others)
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -106,11 +105,3 @@ def _is_same(one: Path, other: Path) -> bool:
         return one.samefile(other)
     except FileNotFoundError:
         return False
-
-
-def _bytes_of(folder: Path) -> int:
-    total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            total += path.stat().st_size if path.is_file() else 0
-    return total
