@@ -8,7 +8,7 @@ from typing import Any
 from nearmt import __version__
 from nearmt.building.builder import Builder, BuildSettings
 from nearmt.building.compaction import Compacted, compact, reindex
-from nearmt.building.compatibility import check_model, load_model
+from nearmt.building.compatibility import ModelRequest, as_request, check_model, load_model
 from nearmt.building.corrections import Batch
 from nearmt.building.editing import Added, Editor, Removed
 from nearmt.building.publish import publish, take_up
@@ -66,7 +66,7 @@ class Store:
         self,
         dev: Pairs | None = None,
         *,
-        model: Seq2Seq | str | Path | None = None,
+        model: Seq2Seq | ModelRequest | str | Path | None = None,
         settings: AdaptationSettings | None = None,
         format: str | None = None,
         offline: bool = False,
@@ -77,21 +77,18 @@ class Store:
         snapshot = self.snapshot()
         if model is None and engine is None:
             model = self._model
-        loaded = (
-            model
-            if isinstance(model, Seq2Seq)
-            else load_model(snapshot.manifest, model, offline=offline, engine=engine)
-        )
-        check_model(snapshot.manifest, loaded, self.folder)
+        if not isinstance(model, Seq2Seq):
+            model = load_model(snapshot.manifest, as_request(model, offline=offline, engine=engine))
+        check_model(snapshot.manifest, model, self.folder)
         pairs = load_pairs(dev, snapshot.manifest.languages, format) if dev is not None else None
-        return _train(snapshot, loaded, pairs, settings or AdaptationSettings(), progress).as_dict()
+        return _train(snapshot, model, pairs, settings or AdaptationSettings(), progress).as_dict()
 
     def add(
         self,
         pairs: Pairs,
         *,
         origin: str | None = None,
-        model: Seq2Seq | str | Path | None = None,
+        model: Seq2Seq | ModelRequest | str | Path | None = None,
         format: str | None = None,
         offline: bool = False,
         keep_both: bool = False,
@@ -151,12 +148,12 @@ class Store:
                 overwrite=overwrite,
             )  # fmt: skip
 
-    def _load(self, manifest: Manifest, model: Seq2Seq | str | Path | None, offline: bool) -> Seq2Seq:
+    def _load(self, manifest: Manifest, model: Seq2Seq | ModelRequest | str | Path | None, offline: bool) -> Seq2Seq:
         """The model given, or the store's own, loaded once."""
         if isinstance(model, Seq2Seq):
             self._model = model
         elif model is not None or self._model is None:
-            self._model = load_model(manifest, model, offline=offline)
+            self._model = load_model(manifest, as_request(model, offline=offline))
         check_model(manifest, self._model, self.folder)
         return self._model
 
@@ -169,7 +166,11 @@ class Store:
         return verify(self.folder)
 
     def repair(
-        self, *, model: Seq2Seq | str | Path | None = None, offline: bool = False, progress: Progress = silent
+        self,
+        *,
+        model: Seq2Seq | ModelRequest | str | Path | None = None,
+        offline: bool = False,
+        progress: Progress = silent,
     ) -> Repaired:
         """Keep every sentence whose text can be read, and compute states that were lost with the store's model.
 
@@ -222,7 +223,7 @@ def build(
     paths = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     check_place(out, resume=resume, force=force)
     if dev is not None and not train:
-        raise SettingError("a dev set is for training: it does not go with --no-train")
+        raise SettingError("`dev` is for training: it does not go with `train=False`")
     if isinstance(model, str | Path):
         model = Seq2Seq.load(model, source_lang=source_lang, target_lang=target_lang)
     # Read before the long work, so that a fault in it is known at once.
@@ -267,6 +268,6 @@ def check_place(out: Path, *, resume: bool, force: bool) -> None:
     refuse_foreign(out)
     partial = partial_folder(out)
     if out.exists() and not force:
-        raise StoreError(f"{out} exists: choose another place, or replace it with --force")
+        raise StoreError(f"{out} exists: choose another place, or replace it with `force`")
     if is_begun(partial) and not resume and not force:
-        raise StoreError(f"{partial} holds an unfinished build: go on with --resume, or start anew with --force")
+        raise StoreError(f"{partial} holds an unfinished build: continue it with `resume`, or start over with `force`")

@@ -17,7 +17,7 @@ from nearmt.building import repair as repair_module
 from nearmt.building.repair import Repaired
 from nearmt.building.repair import repair_with as repair
 from nearmt.cli.app import app
-from nearmt.cli.soundness import _say_lost
+from nearmt.cli.verify_output import _say_lost
 from nearmt.datastore import Keeper, Lost, Snapshot, verify
 from nearmt.errors import ModelError, StoreError, StoreMismatchError
 from nearmt.store import Store, build
@@ -50,7 +50,7 @@ def test_sentences_without_states_are_kept_and_get_them_later(made, harmed, toy_
     code, told, errors = nearmt("verify", harmed, "--repair")
     assert code == 2
     assert "122 sentences kept; none lost" in told
-    assert "61 sentences wait for their states" in errors
+    assert "61 sentences have no states" in errors
     assert "the store's model is gone" in errors
     snapshot = Snapshot.open(harmed)
     assert content_of(snapshot) == before
@@ -63,9 +63,9 @@ def test_sentences_without_states_are_kept_and_get_them_later(made, harmed, toy_
     for command in (["verify", harmed], ["verify", harmed, "--repair"]):
         code, _, errors = nearmt(*command)
         assert code == 2
-        assert "61 sentences wait for their states" in errors
+        assert "61 sentences have no states" in errors
     code, told, _ = nearmt("info", harmed)
-    assert "61 sentences wait" in told
+    assert "61 sentences have no states" in told
     code, told, _ = nearmt("verify", harmed, "--json")
     assert code == 2
     assert json.loads(told)["waiting_sentences"] == 61
@@ -136,7 +136,7 @@ def test_a_model_that_is_given_must_be_the_stores(harmed, client, tmp_path):
 
 def test_no_control_character_of_a_damaged_text_reaches_the_terminal(monkeypatch):
     told = []
-    monkeypatch.setattr("nearmt.cli.soundness.say", told.append)
+    monkeypatch.setattr("nearmt.cli.verify_output.say", told.append)
     _say_lost([Lost("die\x00 \x1b[31mzelle", None, "client")], 1)
     assert told == ["  lost: client: die\ufffd \ufffd[31mzelle"]
 
@@ -169,7 +169,7 @@ def test_removals_that_cannot_be_read_are_told(harmed):
     assert "--repair" in errors
     code, _, errors = nearmt("verify", harmed, "--repair")
     assert code == 2
-    assert "1 removals could not be read" in errors
+    assert "1 removal could not be read" in errors
     code, told, _ = nearmt("verify", harmed, "--repair")
     assert code == 0
     assert "nothing to repair" in told

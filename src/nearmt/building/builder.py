@@ -147,12 +147,12 @@ class Builder:
         if described != manifest.build.inputs:
             raise SettingError(
                 f"{self.folder} was begun with {_names(manifest.build.inputs)}, which is not what was given now "
-                f"({_names(described)}, or its content changed): build anew with --force"
+                f"({_names(described)}, or its content changed): start over with `force`"
             )
         if manifest.build.reading != self._reading(format):
             raise SettingError(f"{self.folder} was begun with {manifest.build.reading}: go on with the same")
         if any(item["name"] == "-" for item in described) and not manifest.build.is_complete:
-            raise SettingError("a build from standard input cannot be resumed: build anew with --force")
+            raise SettingError("a build from standard input cannot be resumed: start over with `force`")
 
     def decode(self, inputs: Sequence[str | Path], format: str | None = None) -> Manifest:
         """Read and force-decode what is not yet stored. Every segment is committed as it is done."""

@@ -159,7 +159,7 @@ def _refuse_damaged(snapshot: Snapshot, progress: Progress) -> None:
     problems = describe_problems(replace(findings, files={}))
     if problems:
         raise StoreDamagedError(
-            f"{snapshot.folder}: {problems[0]}: run nearmt verify {snapshot.folder} --repair before compacting it"
+            f"{snapshot.folder}: {problems[0]}: repair it first (run nearmt verify {snapshot.folder})"
         )
 
 

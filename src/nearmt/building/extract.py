@@ -77,5 +77,5 @@ def decode_segment(
         values[at], positions[at] = forced.token_ids.cpu().numpy(), forced.positions.cpu().numpy()
         probabilities[at] = gold_probabilities(model, forced.states, forced.token_ids).cpu().numpy()
     if not np.isfinite(keys).all():
-        raise ModelError("this model's states do not fit 16-bit floats: build with --keys float32")
+        raise ModelError("this model's states do not fit 16-bit floats: set `key_type` to float32")
     return SegmentData(pairs, counts, keys, values, probabilities, positions)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nearmt.building.compaction import PATIENCE, put_in_place, settings_for, sweep, work_folder
-from nearmt.building.compatibility import check_model, load_model
+from nearmt.building.compatibility import ModelRequest, as_request, check_model, load_model
 from nearmt.building.extract import decode_segment
 from nearmt.corpus import SentencePair
 from nearmt.datastore import (
@@ -75,7 +75,7 @@ class Repaired:
 def repair(
     folder: str | Path,
     *,
-    model: Seq2Seq | str | Path | None = None,
+    model: Seq2Seq | ModelRequest | str | Path | None = None,
     offline: bool = False,
     progress: Progress = silent,
 ) -> Repaired:
@@ -89,9 +89,10 @@ def repair(
         if isinstance(model, Seq2Seq):
             return model
         engine = str(manifest.model.get("engine", "torch"))  # the one that made the other keys
-        return load_model(manifest, model, offline=offline, engine=engine)
+        return load_model(manifest, replace(as_request(model, offline=offline), engine=engine))
 
-    return repair_with(Path(folder).absolute(), load, progress, must_load=model is not None)
+    must_load = isinstance(model, Seq2Seq) or as_request(model).model is not None
+    return repair_with(Path(folder).absolute(), load, progress, must_load=must_load)
 
 
 def repair_with(
