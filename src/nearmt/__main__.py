@@ -1,4 +1,4 @@
-"""`python -m nearmt` is `nearmt`."""
+"""Run `nearmt` as `python -m nearmt`."""
 
 from nearmt.cli import main
 

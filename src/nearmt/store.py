@@ -9,7 +9,7 @@ from typing import Any
 from nearmt import __version__
 from nearmt.building.builder import Builder, BuildSettings
 from nearmt.building.compaction import Compacted, compact, reindex
-from nearmt.building.compatibility import check_model, load_model
+from nearmt.building.compatibility import ModelRequest, as_request, check_model, load_model
 from nearmt.building.corrections import EditBatch
 from nearmt.building.editing import Added, Editor, Removed
 from nearmt.building.ingest import Ingestor
@@ -67,7 +67,7 @@ class Store:
         self,
         dev: Pairs | None = None,
         *,
-        model: Seq2Seq | str | Path | None = None,
+        model: Seq2Seq | ModelRequest | str | Path | None = None,
         settings: AdaptationSettings | None = None,
         format: str | None = None,
         offline: bool = False,
@@ -78,21 +78,18 @@ class Store:
         snapshot = self.snapshot()
         if model is None and engine is None:
             model = self._model
-        loaded = (
-            model
-            if isinstance(model, Seq2Seq)
-            else load_model(snapshot.manifest, model, offline=offline, engine=engine)
-        )
-        check_model(snapshot.manifest, loaded, self.folder)
+        if not isinstance(model, Seq2Seq):
+            model = load_model(snapshot.manifest, as_request(model, offline=offline, engine=engine))
+        check_model(snapshot.manifest, model, self.folder)
         pairs = load_pairs(dev, snapshot.manifest.languages, format) if dev is not None else None
-        return _train(snapshot, loaded, pairs, settings or AdaptationSettings(), progress).as_dict()
+        return _train(snapshot, model, pairs, settings or AdaptationSettings(), progress).as_dict()
 
     def add(
         self,
         pairs: Pairs,
         *,
         origin: str | None = None,
-        model: Seq2Seq | str | Path | None = None,
+        model: Seq2Seq | ModelRequest | str | Path | None = None,
         format: str | None = None,
         offline: bool = False,
         keep_both: bool = False,
@@ -156,12 +153,12 @@ class Store:
                 overwrite=overwrite,
             )
 
-    def _load(self, manifest: Manifest, model: Seq2Seq | str | Path | None, offline: bool) -> Seq2Seq:
+    def _load(self, manifest: Manifest, model: Seq2Seq | ModelRequest | str | Path | None, offline: bool) -> Seq2Seq:
         """The given model, or the store's own, which is loaded once."""
         if isinstance(model, Seq2Seq):
             self._model = model
         elif model is not None or self._model is None:
-            self._model = load_model(manifest, model, offline=offline)
+            self._model = load_model(manifest, as_request(model, offline=offline))
         check_model(manifest, self._model, self.folder)
         return self._model
 
@@ -174,7 +171,11 @@ class Store:
         return verify(self.folder)
 
     def repair(
-        self, *, model: Seq2Seq | str | Path | None = None, offline: bool = False, progress: Progress = silent
+        self,
+        *,
+        model: Seq2Seq | ModelRequest | str | Path | None = None,
+        offline: bool = False,
+        progress: Progress = silent,
     ) -> Repaired:
         """Keep every sentence whose text can be read, and compute lost states with the store's model.
 

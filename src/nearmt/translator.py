@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from nearmt.building.compatibility import check_model, check_values, load_model
+from nearmt.building.compatibility import ModelRequest, as_request, check_model, check_values, load_model
 from nearmt.corpus import normalise_space
 from nearmt.datastore import Filter, Snapshot, TrainingRecord, open_finished
 from nearmt.decoding.beam import Hypothesis
@@ -54,7 +54,7 @@ class Translator:
         self,
         store: "str | Path | Reader | Sequence[str | Path | Reader]",
         *,
-        model: Seq2Seq | str | Path | None = None,
+        model: Seq2Seq | ModelRequest | str | Path | None = None,
         method: str | MethodRequest | Method = AUTO,
         k: int | None = None,
         temperature: float | None = None,
@@ -71,7 +71,7 @@ class Translator:
         folders = [item.folder if isinstance(item, Reader) else Path(item).absolute() for item in given]
         manifests = [open_finished(folder).manifest for folder in folders]
         if not isinstance(model, Seq2Seq):
-            model = load_model(manifests[0], model, device, offline, engine)
+            model = load_model(manifests[0], as_request(model, device=device, offline=offline, engine=engine))
         self.model = model
         for folder, manifest in zip(folders, manifests, strict=True):
             check_model(manifest, model, folder)

@@ -22,7 +22,7 @@ from nearmt.building.compatibility import model_description
 from nearmt.building.ray import RaySettings, check_installed
 from nearmt.building.ray.connection import connected
 from nearmt.building.ray.worker import Job, Refusal, Worker
-from nearmt.cli.options import ray_options
+from nearmt.cli.options import RayOptions
 from nearmt.datastore import Languages, Manifest, Snapshot, partial_folder
 from nearmt.errors import ClusterError, MissingExtraError, SettingError
 from nearmt.models import Seq2Seq
@@ -248,9 +248,8 @@ def test_a_worker_refuses_another_folder_model_or_version(toy_model, tmp_path):
     assert "weights ffffffffffff" in Worker(changed).load().reason
 
 
-def options(engine: str = "ray", **given) -> tuple[str, RaySettings | None]:
-    none = {"workers": None, "address": None, "gpus": None, "threads": None, "offline": False}
-    return ray_options(engine, **{**none, **given})
+def options(engine: str = "ray", threads: int | None = None, **given) -> tuple[str, RaySettings | None]:
+    return RayOptions(**given).resolve(engine, threads, offline=False)
 
 
 def test_the_engine_option_selects_ray_and_the_engine_of_its_workers():

@@ -17,7 +17,7 @@ from nearmt.building import repair as repair_module
 from nearmt.building.repair import Repaired
 from nearmt.building.repair import repair_with as repair
 from nearmt.cli.app import app
-from nearmt.cli.soundness import _say_lost
+from nearmt.cli.verify_output import _say_lost
 from nearmt.datastore import Lost, Quarantine, Snapshot, verify
 from nearmt.errors import ModelError, StoreError, StoreMismatchError
 from nearmt.store import Store, build
@@ -50,7 +50,7 @@ def test_sentences_without_states_are_kept_until_a_later_repair(made, harmed, to
     code, output, errors = nearmt("verify", harmed, "--repair")
     assert code == 2
     assert "122 sentences kept; none lost" in output
-    assert "61 sentences wait for their states" in errors
+    assert "61 sentences have no states" in errors
     assert "the store's model is gone" in errors
     snapshot = Snapshot.open(harmed)
     assert content_of(snapshot) == before
@@ -63,9 +63,9 @@ def test_sentences_without_states_are_kept_until_a_later_repair(made, harmed, to
     for command in (["verify", harmed], ["verify", harmed, "--repair"]):
         code, _, errors = nearmt(*command)
         assert code == 2
-        assert "61 sentences wait for their states" in errors
+        assert "61 sentences have no states" in errors
     code, output, _ = nearmt("info", harmed)
-    assert "61 sentences wait" in output
+    assert "61 sentences have no states" in output
     code, output, _ = nearmt("verify", harmed, "--json")
     assert code == 2
     assert json.loads(output)["waiting_sentences"] == 61
@@ -136,7 +136,7 @@ def test_repair_refuses_another_model(harmed, client, tmp_path):
 
 def test_control_characters_of_a_damaged_text_are_not_printed(monkeypatch):
     output = []
-    monkeypatch.setattr("nearmt.cli.soundness.say", output.append)
+    monkeypatch.setattr("nearmt.cli.verify_output.say", output.append)
     _say_lost([Lost("die\x00 \x1b[31mzelle", None, "client")], 1)
     assert output == ["  lost: client: die\ufffd \ufffd[31mzelle"]
 
@@ -169,7 +169,7 @@ def test_unreadable_removals_are_reported(harmed):
     assert "--repair" in errors
     code, _, errors = nearmt("verify", harmed, "--repair")
     assert code == 2
-    assert "1 removals could not be read" in errors
+    assert "1 removal could not be read" in errors
     code, output, _ = nearmt("verify", harmed, "--repair")
     assert code == 0
     assert "nothing to repair" in output

@@ -1,9 +1,8 @@
-"""The command line as a user meets it: output on standard output, one sentence on errors, exit codes that mean it."""
+"""The commands as a user runs them: results on standard output, one sentence on standard error, exit codes."""
 
 import gzip
 import json
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,43 +10,13 @@ from pathlib import Path
 import pytest
 import toy
 
+from command_line import assert_one_sentence, nearmt
 from conftest import QUICK
-from nearmt.cli import main
 from nearmt.cli.output import _LineReporter
 from nearmt.store import Store
 
 
-@pytest.fixture
-def nearmt(capsys, monkeypatch):
-    """Run a command; its exit code, standard output and standard error."""
-
-    def run(*arguments: object, stdin: str | None = None) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["nearmt", *map(str, arguments)])
-        if stdin is not None:
-            import io
-
-            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
-        code = 0
-        try:
-            main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
-def assert_one_sentence(result: tuple[int, str, str], pattern: str, code: int = 2) -> None:
-    assert result[0] == code, result
-    assert result[1] == ""
-    lines = [line for line in result[2].splitlines() if line.startswith("nearmt:")]
-    assert len(lines) == 1, result[2]
-    assert re.search(pattern, lines[0]), lines[0]
-    assert "Traceback" not in result[2]
-
-
-def test_the_engineers_way_from_memory_to_translation(nearmt, client, tmp_path):
+def test_build_train_and_translate(client, tmp_path):
     store = tmp_path / "client.store"
     code, out, _ = nearmt("build", client.memory, "--model", client.model, "--out", store, "--no-train")
     assert code == 0
@@ -65,7 +34,7 @@ def test_the_engineers_way_from_memory_to_translation(nearmt, client, tmp_path):
     assert out.count("spreadsheet") == 2
 
 
-def test_translate_writes_files_and_json(nearmt, client, tmp_path):
+def test_translate_writes_files_and_json(client, tmp_path):
     text, out = tmp_path / "in.de", tmp_path / "out.jsonl"
     text.write_text("die neue tabelle zeigt die zelle .\n", encoding="utf-8")
     code, printed, _ = nearmt("translate", client.store, text, "-o", out, "--json", "--n-best", "2", "-q")
@@ -75,7 +44,7 @@ def test_translate_writes_files_and_json(nearmt, client, tmp_path):
     assert len(result["alternatives"]) == 1
 
 
-def test_an_output_file_appears_whole_or_not_at_all(nearmt, client, tmp_path):
+def test_failed_translation_leaves_the_output_file_unchanged(client, tmp_path):
     text = tmp_path / "in.de"
     text.write_bytes(b"die neue tabelle zeigt die zelle .\n" * 40 + b"\xff\n")
     out = tmp_path / "out.en"
@@ -89,19 +58,19 @@ def test_an_output_file_appears_whole_or_not_at_all(nearmt, client, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.de", "out.en"]
 
 
-def test_a_line_without_spaces_is_cut_anywhere(nearmt, client):
+def test_long_line_without_spaces_is_split(client):
     code, out, _ = nearmt("translate", client.store, "-", "-q", stdin="tabelle\n" + "ä" * 300 + "\nzelle\n")
     assert code == 0
     assert out.count("\n") == 3
 
 
-def test_a_store_is_found_from_inside_and_its_model_from_anywhere(nearmt, store_copy, monkeypatch):
+def test_store_can_be_the_working_directory(store_copy, monkeypatch):
     monkeypatch.chdir(store_copy)
     assert nearmt("info", ".")[0] == 0
     assert nearmt("translate", ".", "-", "-q", stdin="zelle\n")[0] == 0
 
 
-def test_values_that_are_no_tokens_are_named(nearmt, store_copy):
+def test_values_that_are_not_tokens_are_refused(store_copy):
     values = next((store_copy / "data-000001").glob("values*"))
     content = bytearray(values.read_bytes())
     content[3] = 0x7F
@@ -109,7 +78,7 @@ def test_values_that_are_no_tokens_are_named(nearmt, store_copy):
     assert_one_sentence(nearmt("translate", store_copy, "-", stdin="x\n"), "not token ids: run nearmt verify")
 
 
-def test_doubtful_training_is_said(nearmt, store_copy, tmp_path):
+def test_train_warns_of_a_small_dev_set(store_copy, tmp_path):
     two = toy.write_tsv(tmp_path / "two.tsv", [*toy.sentences(2, 5), ("leer", "")])
     code, _, err = nearmt("train", store_copy, two, "--steps", "5", "--temperature", "1", "-q")
     assert code == 0
@@ -117,13 +86,13 @@ def test_doubtful_training_is_said(nearmt, store_copy, tmp_path):
     assert "1 empty" in err
 
 
-def test_evaluating_an_untrained_store_is_refused_at_once(nearmt, client, tmp_path):
+def test_evaluate_refuses_an_untrained_store(client, tmp_path):
     out = tmp_path / "s.store"
     assert nearmt("build", client.memory, "--model", client.model, "--out", out, "--no-train", "-q")[0] == 0
     assert_one_sentence(nearmt("evaluate", out, client.test, "-q"), "nearmt train")
 
 
-def test_methods_can_be_chosen(nearmt, client):
+def test_translate_uses_the_chosen_method(client):
     text = "die neue tabelle zeigt die zelle .\n"
     _, base, _ = nearmt("translate", client.store, "-", "--method", "base", "-q", stdin=text)
     _, forced, _ = nearmt("translate", client.store, "-", "--method", "vanilla", "--share", "0", "-q", stdin=text)
@@ -133,7 +102,7 @@ def test_methods_can_be_chosen(nearmt, client):
     assert "spreadsheet" in adaptive
 
 
-def test_other_networks_are_trained_by_name(nearmt, client, store_copy):
+def test_train_and_use_other_networks(client, store_copy):
     assert_one_sentence(
         nearmt("translate", store_copy, "-", "--method", "kernel", stdin="x"),
         "has no trained kernel network: run nearmt train .* --methods adaptive,kernel,robust",
@@ -151,26 +120,26 @@ def test_other_networks_are_trained_by_name(nearmt, client, store_copy):
         assert "spreadsheet" in out
         code, out, _ = nearmt("explain", store_copy, text, "--method", name)
         assert code == 0
-        assert re.search(r"neighbours believed 0: 0\.\d\d  4: ", out)
+        assert re.search(r"number of neighbours 0: 0\.\d\d  4: ", out)
     code, out, _ = nearmt("evaluate", store_copy, client.test, "--limit", "5", "--methods", "base,kernel,robust", "-q")
     assert code == 0
     assert "robust" in out
 
 
-def test_evaluate_prints_a_table_with_signatures(nearmt, client, tmp_path):
+def test_evaluate_prints_a_table_with_signatures(client, tmp_path):
     code, out, err = nearmt("evaluate", client.store, client.test, "--limit", "20", "--outputs", tmp_path / "out")
     assert code == 0
     for word in ("base", "vanilla", "uniform", "adaptive", "BLEU", "chrF", "nrefs:1", "beam=4"):
         assert word in out
-    assert "stand in the store" not in err
+    assert "are in the store" not in err
     assert len((tmp_path / "out" / "adaptive.txt").read_text(encoding="utf-8").splitlines()) == 20
     code, out, err = nearmt("evaluate", client.store, client.memory, "--limit", "10", "--methods", "base,adaptive")
-    assert "10 of the test pairs stand in the store" in err
+    assert "10 of the test pairs are in the store" in err
     code, out, _ = nearmt("evaluate", client.store, client.test, "--limit", "5", "--methods", "base,adaptive", "--json")
     assert set(json.loads(out)["comparison"]["scores"]) == {"base", "adaptive"}
 
 
-def test_test_sets_may_be_two_aligned_files(nearmt, client, tmp_path):
+def test_test_set_can_be_two_aligned_files(client, tmp_path):
     sides = [tmp_path / "test.de", tmp_path / "test.en"]
     for side, path in enumerate(sides):
         path.write_text("".join(f"{pair[side]}\n" for pair in client.test_pairs[:10]), encoding="utf-8")
@@ -179,7 +148,7 @@ def test_test_sets_may_be_two_aligned_files(nearmt, client, tmp_path):
     assert json.loads(out)["comparison"]["num_sentences"] == 10
 
 
-def test_explain_shows_the_segments(nearmt, client):
+def test_explain_shows_the_segments(client):
     sentence = "heute öffnet die tabelle die große zelle ."
     code, out, _ = nearmt("explain", client.store, sentence)
     assert code == 0
@@ -191,7 +160,7 @@ def test_explain_shows_the_segments(nearmt, client):
     assert {"segment", "weight", "squared_distance"} <= set(content["tokens"][0]["neighbors"][0])
 
 
-def test_info_and_verify(nearmt, client, store_copy):
+def test_info_and_verify(client, store_copy):
     code, out, _ = nearmt("info", client.store)
     assert code == 0
     for word in ("500 sentences", "de → en", "Flat", "recall", "meta-k"):
@@ -200,7 +169,7 @@ def test_info_and_verify(nearmt, client, store_copy):
     assert json.loads(out)["entries"] > 4000
     code, out, _ = nearmt("verify", store_copy)
     assert code == 0
-    assert "is sound" in out
+    assert "is intact" in out
     keys = next((store_copy / "data-000001").glob("keys*"))
     content = bytearray(keys.read_bytes())
     content[100] ^= 4
@@ -241,7 +210,7 @@ def _bad_files(folder: Path) -> dict[str, tuple[list[Path], str]]:
         "unknown format",
     ],
 )
-def test_bad_input_is_one_sentence_and_leaves_nothing(nearmt, client, tmp_path, case):
+def test_failed_build_leaves_no_files(client, tmp_path, case):
     paths, pattern = _bad_files(tmp_path)[case]
     out = tmp_path / "s.store"
     result = nearmt("build", *paths, "--model", client.model, "--out", out, "--quiet")
@@ -249,7 +218,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(nearmt, client, tmp_path, 
     assert list(tmp_path.glob("s.store*")) == []
 
 
-def test_what_is_wrong_with_a_store_is_one_sentence(nearmt, client, store_copy, tmp_path):
+def test_unusable_store_fails_with_one_sentence(client, store_copy, tmp_path):
     assert_one_sentence(nearmt("info", tmp_path / "nothing"), "not a nearmt store")
     assert_one_sentence(nearmt("translate", client.memory, "-", stdin=""), "not a nearmt store")
     values = next((store_copy / "data-000001").glob("values*"))
@@ -262,7 +231,7 @@ def test_what_is_wrong_with_a_store_is_one_sentence(nearmt, client, store_copy, 
     )
 
 
-def test_settings_that_make_no_sense_are_one_sentence(nearmt, client):
+def test_wrong_settings_fail_with_one_sentence(client):
     for arguments, pattern in (
         (("--method", "magic"), "adaptive, vanilla"),
         (("--early-stopping", "maybe"), "false, true or never"),
@@ -278,33 +247,13 @@ def test_settings_that_make_no_sense_are_one_sentence(nearmt, client):
         assert_one_sentence(nearmt("translate", client.store, "-", *arguments, stdin="x\n"), pattern)
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(nearmt, client, tmp_path):
+def test_unwritable_folder_fails_with_one_sentence(client, tmp_path):
     (tmp_path / "file").write_text("in the way")
     result = nearmt("build", client.memory, "--model", client.model, "--out", tmp_path / "file" / "s.store", "-q")
     assert_one_sentence(result, "file")
 
 
-def test_help_has_an_example_for_each_command_and_is_quick():
-    """Without the heavy libraries: --help must not import them."""
-    script = "import sys; sys.argv = ['nearmt', sys.argv[1], '--help']\nfrom nearmt.cli import main\n"
-    script += "try:\n    main()\nfinally:\n    assert not {'torch', 'transformers', 'faiss'} & set(sys.modules)\n"
-    for command in ("build", "train", "info", "verify", "translate", "evaluate", "explain"):
-        done = subprocess.run([sys.executable, "-c", script, command], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert "Example: nearmt" in done.stdout
-        assert "Traceback" not in done.stderr
-
-
-def test_a_reader_that_goes_away_is_no_error(client, tmp_path):
-    (tmp_path / "in.de").write_text("die neue tabelle zeigt die zelle .\n" * 40, encoding="utf-8")
-    command = f"{sys.executable} -m nearmt translate {client.store} {tmp_path / 'in.de'} -q --batch-size 1 | head -1"
-    command += '; echo "${PIPESTATUS[0]}"'
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines()[1:] == ["0"]
-    assert done.stderr == ""
-
-
-def test_the_toy_demo_runs(tmp_path, monkeypatch, capsys, client):
+def test_toy_demo_runs(tmp_path, monkeypatch, capsys, client):
     """What `make demo` calls, with the model that is already there."""
     import shutil
 
@@ -318,7 +267,7 @@ def test_the_toy_demo_runs(tmp_path, monkeypatch, capsys, client):
     assert "spreadsheet" in out
 
 
-def test_the_engine_is_the_users_choice(nearmt, client, tmp_path):
+def test_build_uses_the_chosen_engine(client, tmp_path):
     store = tmp_path / "s"
     code, _, err = nearmt(
         "build", client.memory, "--model", client.model, "--out", store, "--no-train", "--engine", "int8"
@@ -330,7 +279,7 @@ def test_the_engine_is_the_users_choice(nearmt, client, tmp_path):
     assert "must be one of auto, torch, int8" in err
 
 
-def test_a_log_tells_the_time_that_is_left(monkeypatch, capsys):
+def test_log_lines_estimate_the_remaining_time(monkeypatch, capsys):
     clock = iter([0.0, 60.0, 60.0, 75.0, 3700.0])
     monkeypatch.setattr("nearmt.cli.output.time.monotonic", lambda: next(clock))
     told = []
@@ -341,7 +290,7 @@ def test_a_log_tells_the_time_that_is_left(monkeypatch, capsys):
     assert told == ["a 0 of 40", "a 10 of 40, 3 min left", "b 1", "a 2 of 40", "a 4 of 40, 18 h 8 min left"]
 
 
-def test_a_build_keeps_to_the_memory_it_is_given(nearmt, client, tmp_path):
+def test_index_memory_limit_is_stored(client, tmp_path):
     where = ("--model", client.model, "--no-train", "--quiet")
     code, out, err = nearmt(
         "build", client.memory, "--out", tmp_path / "small.store", "--memory", "2M", "--json", *where
@@ -354,3 +303,13 @@ def test_a_build_keeps_to_the_memory_it_is_given(nearmt, client, tmp_path):
     code, out, err = nearmt("index", tmp_path / "small.store", "--memory", "1M", "--json", "--quiet")
     assert code == 0, err
     assert Store(tmp_path / "small.store").manifest.index.memory == 1 << 20
+
+
+def test_bench_indexes_compares_with_the_default_index(client):
+    measured = ("--queries", "20", "--rows", "4", "--k", "4", "--rounds", "1", "-q")
+    code, out, err = nearmt("bench", "indexes", client.store, "--index", "IVF4,Flat", *measured)
+    assert code == 0, err
+    assert "20 queries" in out
+    assert "IVF4,Flat" in out
+    result = nearmt("bench", "indexes", client.store, "--uri", "http://127.0.0.1:1", *measured)
+    assert_one_sentence(result, "--uri .* --index milvus")

@@ -1,8 +1,8 @@
-"""`nearmt translate` with a translator's file, by a real model."""
+"""`nearmt translate` with a document, by a real model."""
 
 import json
 
-from test_cli import assert_one_sentence, nearmt  # noqa: F401  # a fixture
+from command_line import assert_one_sentence, nearmt
 
 UNIT = (
     '<?xml version="1.0"?>\n<xliff version="1.2"><file original="a" source-language="de" target-language="en"><body>\n'
@@ -13,7 +13,7 @@ UNIT = (
 )
 
 
-def test_a_file_is_translated_with_the_clients_words(nearmt, client, tmp_path):  # noqa: F811
+def test_document_is_translated_with_the_memory(client, tmp_path):
     path, out = tmp_path / "in.xlf", tmp_path / "out.xlf"
     path.write_text(UNIT, encoding="utf-8")
     code, printed, err = nearmt("translate", client.store, path, "-o", out)
@@ -31,7 +31,7 @@ def test_a_file_is_translated_with_the_clients_words(nearmt, client, tmp_path): 
     assert (tmp_path / "again.xlf").read_bytes() == out.read_bytes()
 
 
-def test_a_file_needs_a_place_to_go_to(nearmt, client, tmp_path):  # noqa: F811
+def test_document_needs_an_output_file(client, tmp_path):
     path = tmp_path / "in.po"
     path.write_text('msgid "tabelle"\nmsgstr ""\n', encoding="utf-8")
     assert_one_sentence(nearmt("translate", client.store, path), "-o OUT.po")

@@ -1,4 +1,4 @@
-"""No command writes over what is there unless it is told to, and it says so before a model is loaded."""
+"""Commands overwrite files only with --force, and refuse before they load a model."""
 
 import json
 import os
@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from test_cli import assert_one_sentence, nearmt  # noqa: F401  # a fixture
 
+from command_line import assert_one_sentence, nearmt
 from nearmt.errors import OutputExistsError
 from nearmt.experiments.demo import Materials
 from nearmt.models import Seq2Seq
@@ -18,6 +18,7 @@ from nearmt.store import Store
 
 SENTENCE = "die neue tabelle zeigt die zelle .\n"
 REFUSAL = r"exists: choose another name, or overwrite it with --force$"
+COMMANDS = {"demo": ("demo",), "paper": ("paper",), "bench": ("bench", "speed")}
 FILES = {
     "md": SENTENCE,
     "po": f'msgid "{SENTENCE.strip()}"\nmsgstr ""\n',
@@ -30,7 +31,7 @@ FILES = {
 
 @pytest.fixture
 def no_model(monkeypatch):
-    """Whoever loads a model has worked before looking."""
+    """Fail if a model is loaded."""
 
     def refuse(*args, **options):
         raise AssertionError("a model was loaded")
@@ -41,7 +42,7 @@ def no_model(monkeypatch):
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("options", [(), ("--json",)])
 @pytest.mark.usefixtures("no_model")
-def test_translate_refuses_an_existing_file(nearmt, client, tmp_path, kind, options):  # noqa: F811
+def test_translate_refuses_an_existing_file(client, tmp_path, kind, options):
     text, other = tmp_path / f"a.{kind}", tmp_path / "precious.tmx"
     text.write_text(FILES[kind], encoding="utf-8")
     other.write_text("precious")
@@ -57,7 +58,7 @@ def test_translate_refuses_an_existing_file(nearmt, client, tmp_path, kind, opti
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_with_force_a_file_is_translated_in_its_place(nearmt, client, tmp_path, kind):  # noqa: F811
+def test_force_translates_a_file_in_place(client, tmp_path, kind):
     text = tmp_path / f"a.{kind}"
     lines = 100 if kind == "md" else 1  # more than are read at once
     text.write_text(FILES[kind] * lines, encoding="utf-8")
@@ -67,7 +68,7 @@ def test_with_force_a_file_is_translated_in_its_place(nearmt, client, tmp_path, 
     assert list(tmp_path.iterdir()) == [text]
 
 
-def test_standard_output_devices_and_pipes_need_no_force(nearmt, client, tmp_path):  # noqa: F811
+def test_standard_output_devices_and_pipes_need_no_force(client, tmp_path):
     text, pipe = tmp_path / "a.md", tmp_path / "pipe"
     text.write_text(SENTENCE, encoding="utf-8")
     os.mkfifo(pipe)
@@ -81,19 +82,17 @@ def test_standard_output_devices_and_pipes_need_no_force(nearmt, client, tmp_pat
     assert "spreadsheet" in found[0]
 
 
-def test_standard_output_by_its_path(client, tmp_path):
+def test_standard_output_can_be_given_as_a_path(client, tmp_path):
     text, out = tmp_path / "a.md", tmp_path / "out"
     text.write_text(SENTENCE, encoding="utf-8")
     with out.open("w") as stream:
-        subprocess.run(
-            [sys.executable, "-m", "nearmt", "translate", client.store, text, "-o", "/dev/stdout", "-q"],
-            stdout=stream, check=True,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "nearmt", "translate", client.store, text, "-o", "/dev/stdout", "-q"]
+        subprocess.run(command, stdout=stream, check=True)
     assert out.read_text(encoding="utf-8").startswith("the new spreadsheet")
 
 
 @pytest.mark.usefixtures("no_model")
-def test_export_refuses_an_existing_file(nearmt, client, tmp_path):  # noqa: F811
+def test_export_refuses_an_existing_file(client, tmp_path):
     out = tmp_path / "precious.tmx"
     out.write_text("precious")
     assert_one_sentence(nearmt("export", client.store, "--tmx", out), REFUSAL)
@@ -108,14 +107,27 @@ def test_export_refuses_an_existing_file(nearmt, client, tmp_path):  # noqa: F81
     Store(client.store).export_tmx(out, overwrite=True)
 
 
-def test_an_export_to_standard_output_is_tmx_alone(client):
-    command = [sys.executable, "-m", "nearmt", "export", client.store, "--tmx", "/dev/stdout"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+@pytest.mark.parametrize(("path", "shown"), [("-", "standard output"), ("/dev/stdout", "/dev/stdout")])
+def test_export_to_standard_output_is_only_tmx(client, tmp_path, path, shown):
+    command = [sys.executable, "-m", "nearmt", "export", client.store, "--tmx", path]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.rstrip().endswith("</tmx>")
-    assert done.stderr == "500 units written to /dev/stdout\n"
+    assert done.stderr == f"500 units written to {shown}\n"
+    quiet = subprocess.run([*command, "--quiet"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert (quiet.stdout, quiet.stderr) == (done.stdout, "")
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_evaluate_refuses_a_folder_with_files(nearmt, client, tmp_path, monkeypatch):  # noqa: F811
+def test_export_refuses_json_and_tmx_on_standard_output(client):
+    assert_one_sentence(nearmt("export", client.store, "--tmx", "-", "--json"), "--tmx a file")
+
+
+def test_quiet_export_prints_nothing(client, tmp_path):
+    assert nearmt("export", client.store, "--tmx", tmp_path / "a.tmx", "-q") == (0, "", "")
+    assert (tmp_path / "a.tmx").exists()
+
+
+def test_evaluate_refuses_a_folder_with_files(client, tmp_path, monkeypatch):
     out = tmp_path / "out"
     out.mkdir()
     command = ("evaluate", client.store, client.test, "--limit", "3", "--methods", "base", "--outputs", out, "-q")
@@ -134,11 +146,11 @@ def test_evaluate_refuses_a_folder_with_files(nearmt, client, tmp_path, monkeypa
     assert [path.name for path in out.iterdir()] == ["base.txt"]
 
 
-def test_bench_server_leaves_the_working_directory_alone(client, tmp_path):
+def test_bench_server_leaves_no_files(client, tmp_path):
     pytest.importorskip("uvicorn")
     (tmp_path / "in.de").write_text(SENTENCE, encoding="utf-8")
     before = set(Path(tempfile.gettempdir()).glob("nearmt-bench-server-*"))
-    command = [sys.executable, "-m", "nearmt", "bench-server", client.store, "in.de"]
+    command = [sys.executable, "-m", "nearmt", "bench", "server", client.store, "in.de"]
     options = ["--clients", "2", "--seconds", "1", "--json", "-q", "--threads", "1"]
     done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["wrong_answers"] == 0
@@ -148,13 +160,13 @@ def test_bench_server_leaves_the_working_directory_alone(client, tmp_path):
 
 @pytest.mark.usefixtures("no_model")
 @pytest.mark.parametrize("command", ["demo", "paper", "bench"])
-def test_a_folder_of_others_is_refused(nearmt, client, tmp_path, command, monkeypatch):  # noqa: F811
+def test_output_folder_with_other_files_is_refused(client, tmp_path, command, monkeypatch):
     materials = Materials(client.model, client.memory, client.dev, client.test)
     monkeypatch.setattr("nearmt.experiments.demo.find_materials", lambda: materials)
     arguments = {"demo": (), "paper": ("demo-de-en",), "bench": (client.store,)}[command]
     for name in ("report.html", "results.json", "result.json", "performance.md", "bench.md"):
         (tmp_path / name).write_text("precious")
     refusal = f"has files in it that are not from nearmt {command}: choose a new folder or an empty one"
-    assert_one_sentence(nearmt(command, *arguments, "--out", tmp_path), refusal)
+    assert_one_sentence(nearmt(*COMMANDS[command], *arguments, "--out", tmp_path), refusal)
     assert {path.read_text() for path in tmp_path.iterdir()} == {"precious"}
     assert len(list(tmp_path.iterdir())) == 5

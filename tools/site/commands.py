@@ -148,6 +148,7 @@ def _tables(command: Command) -> list[str]:
 
 def _row(parameter: Any, context: Any) -> str:
     name, text = parameter.get_help_record(context)
+    name = name.removeprefix("/ ")  # an option that only switches off, such as --no-train
     facts = _FACTS.search(text)
     described = text[: facts.start()] if facts else text
     listed = re.split(r";\s*", facts["facts"]) if facts else []

@@ -1,5 +1,6 @@
 """The model that a store belongs to: its description in the manifest, and refusing any other model."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,32 +43,48 @@ def _short(value: object) -> str:
     return str(value)[:12]
 
 
-def load_model(
-    manifest: Manifest,
-    model: str | Path | None = None,
-    device: str = "cpu",
-    offline: bool = False,
-    engine: str | None = None,
-) -> Seq2Seq:
-    """Load the model of a store, by the name in the store or another name for the same weights.
+@dataclass(frozen=True)
+class ModelRequest:
+    """How to load the model of a store.
 
-    Unless `engine` is given, it is the one that the store was trained with, or built with if it is untrained.
+    `model` is another name or path of the same weights; None is the name in the store. If `engine` is None, the model
+    runs on the engine that the store was trained with, or built with if it is untrained.
     """
+
+    model: str | Path | None = None
+    revision: str | None = None
+    engine: str | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
+    offline: bool = False
+
+
+def as_request(model: ModelRequest | str | Path | None, **options: Any) -> ModelRequest:
+    """Return the request itself, or a request for a model by name with these options."""
+    return model if isinstance(model, ModelRequest) else ModelRequest(model, **options)
+
+
+def load_model(manifest: Manifest, request: ModelRequest) -> Seq2Seq:
+    """Load the model that a store was built with."""
     described = manifest.model
-    if model is None and Path(described["name"]).is_absolute() and not Path(described["name"]).is_dir():
+    if request.model is None and Path(described["name"]).is_absolute() and not Path(described["name"]).is_dir():
         raise ModelError(f"the store's model is no longer at {described['name']}: give its new location as `model`")
     return Seq2Seq.load(
-        model or described["name"],
-        revision=described["revision"] if model is None else None,
-        device=device,
+        request.model or described["name"],
+        revision=request.revision or (described["revision"] if request.model is None else None),
+        device=request.device,
+        dtype=request.dtype,
         source_lang=manifest.languages.source,
         target_lang=manifest.languages.target,
         source_prefix=described["source_prefix"],
-        offline=offline,
-        engine=engine or engine_for(manifest, device),
+        offline=request.offline,
+        engine=request.engine or engine_for(manifest, request.device, request.dtype),
     )
 
 
-def engine_for(manifest: Manifest, device: str) -> str:
-    """The engine to run a store's model on: the store's own, or torch on devices other than the CPU."""
-    return manifest.engine if device == "cpu" else "torch"
+def engine_for(manifest: Manifest, device: str, dtype: str = "float32") -> str:
+    """The engine to run a store's model on: the store's own, or torch where int8 cannot run.
+
+    The int8 engine needs a CPU and float32 weights to start from.
+    """
+    return manifest.engine if device == "cpu" and not dtype.endswith("float16") else "torch"

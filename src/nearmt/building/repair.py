@@ -18,7 +18,7 @@ from nearmt.building.compaction import (
     remove_unused_files,
     work_folder,
 )
-from nearmt.building.compatibility import check_model, load_model
+from nearmt.building.compatibility import ModelRequest, as_request, check_model, load_model
 from nearmt.building.extract import extract_entries, fits_model
 from nearmt.corpus import SentencePair
 from nearmt.datastore import (
@@ -81,7 +81,7 @@ class Repaired:
 def repair(
     folder: str | Path,
     *,
-    model: Seq2Seq | str | Path | None = None,
+    model: Seq2Seq | ModelRequest | str | Path | None = None,
     offline: bool = False,
     progress: Progress = silent,
 ) -> Repaired:
@@ -95,9 +95,10 @@ def repair(
         if isinstance(model, Seq2Seq):
             return model
         # The engine that computed the other keys.
-        return load_model(manifest, model, offline=offline, engine=manifest.model["engine"])
+        return load_model(manifest, replace(as_request(model, offline=offline), engine=manifest.model["engine"]))
 
-    return repair_with(Path(folder).absolute(), load, progress, must_load=model is not None)
+    must_load = isinstance(model, Seq2Seq) or as_request(model).model is not None
+    return repair_with(Path(folder).absolute(), load, progress, must_load=must_load)
 
 
 def repair_with(

@@ -1,4 +1,4 @@
-"""The command line: thin, and slow imports only where a command needs them."""
+"""The command line: thin commands over the library, which import slow packages only when they need them."""
 
 from nearmt.cli.app import main
 

@@ -1,33 +1,73 @@
-"""The command group, and how errors leave it: one sentence on standard error and an exit code that means something."""
+"""The command-line program: its commands in the order and the panels of `nearmt --help`."""
 
+import inspect
 import os
-import sys
 import traceback
+from collections.abc import Callable
 
 import typer
 
 from nearmt import __version__
-from nearmt.cli import (
-    bench_command,
-    demo_command,
-    explain_command,
-    load_command,
-    memory_commands,
-    paper_command,
-    serve_command,
-    store_commands,
-    text_commands,
-)
-from nearmt.errors import NearMTError, OutputExistsError
+from nearmt.cli.bench_commands import indexes, server, speed
+from nearmt.cli.build_command import build
+from nearmt.cli.demo_command import demo
+from nearmt.cli.errors import Command, fail
+from nearmt.cli.evaluate_command import evaluate
+from nearmt.cli.explain_command import explain
+from nearmt.cli.groups import expand_groups
+from nearmt.cli.memory_commands import add, compact, export, index, remove
+from nearmt.cli.paper_command import paper
+from nearmt.cli.serve_command import serve
+from nearmt.cli.store_commands import info, verify
+from nearmt.cli.train_command import train
+from nearmt.cli.translate_command import translate
+
+_SETTINGS = {
+    "no_args_is_help": True,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": "rich",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+_EVERYDAY, _MEMORY, _RESEARCH, _SERVICE = "Everyday", "Memory", "Research", "Service"
+_MILVUS = "--index milvus:HNSW --uri http://localhost:19530"
 
 app = typer.Typer(
     name="nearmt",
     help="Adaptive kNN machine translation: a frozen Hugging Face model learns a domain from a translation memory.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **_SETTINGS,  # type: ignore[arg-type]
 )
+bench = typer.Typer(help="Measure speed: of decoding and search, of indexes, or of the server.", **_SETTINGS)  # type: ignore[arg-type]
+
+
+def _add(group: typer.Typer, function: Callable[..., None], panel: str | None, example: str) -> None:
+    """Add a command; its name is the function's, its help the function's docstring."""
+    name = function.__name__
+    prefix = "nearmt bench" if group is bench else "nearmt"
+    epilog = f"Example: {prefix} {name} {example}".rstrip()
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    help_text = "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)  # the terminal wraps the lines
+    group.command(name, cls=Command, help=help_text, rich_help_panel=panel, epilog=epilog)(expand_groups(function))
+
+
+_add(app, demo, _EVERYDAY, "")
+_add(app, build, _EVERYDAY, "client.tmx --model Helsinki-NLP/opus-mt-de-en --out client.store")
+_add(app, train, _EVERYDAY, "client.store dev.tmx")
+_add(app, translate, _EVERYDAY, "client.store < in.de > out.en")
+_add(app, explain, _EVERYDAY, 'client.store "Die Tabelle ist gesperrt."')
+_add(app, evaluate, _EVERYDAY, "client.store test.tsv")
+_add(app, info, _MEMORY, "client.store")
+_add(app, add, _MEMORY, "client.store confirmed-today.tmx --origin client-a")
+_add(app, remove, _MEMORY, "client.store --origin client-a")
+_add(app, export, _MEMORY, "client.store --tmx client.tmx")
+_add(app, index, _MEMORY, f"client.store {_MILVUS}")
+_add(app, compact, _MEMORY, "client.store")
+_add(app, verify, _MEMORY, "client.store")
+_add(app, paper, _RESEARCH, "demo-de-en --out paper-output")
+_add(bench, speed, None, "client.store --entries 400000 --batches 1,16")
+_add(bench, indexes, None, f"client.store --index Flat {_MILVUS}")
+_add(bench, server, None, "client.store in.de --clients 64 --seconds 120")
+app.add_typer(bench, name="bench", rich_help_panel=_RESEARCH)
+_add(app, serve, _SERVICE, "client.store --port 8080")
 
 
 def _version(wanted: bool) -> None:
@@ -38,39 +78,19 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
+    ),
 ) -> None:
     """Nothing to do before a command."""
 
 
-store_commands.register(app)
-memory_commands.register(app)
-text_commands.register(app)
-explain_command.register(app)
-demo_command.register(app)
-paper_command.register(app)
-bench_command.register(app)
-serve_command.register(app)
-load_command.register(app)
-
-
 def main() -> None:
-    """Run the command line. Exit code 2: the input or the call is at fault; 1: we are; 130: interrupted."""
+    """Run the command line. Exit code 2: the input or the call is at fault; 1: nearmt is; 130: interrupted."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        app(standalone_mode=True)
-    except OutputExistsError as error:
-        _leave(f"{error}: choose another name, or overwrite it with --force", error.exit_code)
-    except NearMTError as error:
-        _leave(str(error), error.exit_code)
-    except OSError as error:
-        _leave(f"{error.filename or ''}: {(error.strerror or str(error)).lower()}".lstrip(": "), 2)
+        app()
     except Exception as error:
         if os.environ.get("NEARMT_DEBUG"):
             traceback.print_exc()
-        _leave(f"this should not have happened: {type(error).__name__}: {error} (NEARMT_DEBUG=1 shows where)", 1)
-
-
-def _leave(sentence: str, code: int) -> None:
-    print(f"nearmt: {' '.join(sentence.split())}", file=sys.stderr)
-    sys.exit(code)
+        fail(f"internal error: {type(error).__name__}: {error} (NEARMT_DEBUG=1 shows the traceback)", 1)

@@ -1,4 +1,4 @@
-"""The command that shows why each word came out."""
+"""`nearmt explain`: the evidence behind each token of a translation."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -6,26 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nearmt.cli.options import (
-    Also,
-    AsJson,
-    Beam,
-    EarlyStopping,
-    EngineOption,
-    Exclude,
-    K,
-    LengthPenalty,
-    MethodName,
-    ModelOption,
-    Offline,
-    Only,
-    Share,
-    Since,
+    BeamOptions,
+    MethodOptions,
+    ModelOptions,
+    RetrievalOptions,
+    RunOptions,
     StorePath,
-    Temperature,
-    Threads,
-    Until,
-    decoding_settings,
-    set_threads,
+    output_option,
 )
 from nearmt.cli.output import print_json
 
@@ -33,53 +20,31 @@ if TYPE_CHECKING:
     from nearmt.decoding.evidence import TokenEvidence
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command("explain", epilog='Example: nearmt explain client.store "Die Tabelle ist gesperrt."')(explain)
-
-
 def explain(
     store: StorePath,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence to translate.")],
-    model: ModelOption = None,
-    offline: Offline = False,
-    engine: EngineOption = None,
-    method: MethodName = "auto",
-    k: K = None,
-    temperature: Temperature = None,
-    share: Share = None,
-    also: Also = None,
-    only: Only = None,
-    exclude: Exclude = None,
-    since: Since = None,
-    until: Until = None,
-    neighbors: Annotated[int, typer.Option("--neighbors", min=0, help="Neighbours shown for each token.")] = 3,
-    beam: Beam = 4,
-    length_penalty: LengthPenalty = 0.6,
-    early_stopping: EarlyStopping = "false",
-    threads: Threads = None,
-    as_json: AsJson = False,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Sentence to translate.")],
+    *,
+    model: ModelOptions,
+    retrieval: RetrievalOptions,
+    method: MethodOptions,
+    decoding: BeamOptions,
+    neighbors: Annotated[int, output_option("--neighbors", min=0, help="Neighbours to show for each token.")] = 3,
+    run: RunOptions,
 ) -> None:
-    """Translate one sentence and show, token by token, what the memory had to do with it."""
-    from nearmt.datastore import Filter
+    """Translate one sentence and show which stored pairs each token comes from."""
+    from nearmt.decoding.decoder import DecodingSettings
     from nearmt.translator import Translator
 
-    set_threads(threads)
-    settings = decoding_settings(beam, length_penalty, early_stopping, 1)
+    run.set_threads()
     translator = Translator(
-        [store, *(also or [])],
-        model=model,
-        method=method,
-        k=k,
-        temperature=temperature,
-        knn_share=share,
-        filter=Filter(tuple(only or ()), tuple(exclude or ()), since, until),
-        decoding=settings,
-        offline=offline,
-        engine=engine,
+        [store, *(retrieval.also or [])],
+        model=model.request(),
+        method=method.request(),
+        filter=retrieval.filter(),
+        decoding=DecodingSettings(beam=decoding.beam(), batch_size=1),
     )
     result = translator.explain(text)
-    if as_json:
+    if run.as_json:
         tokens = [asdict(token) for token in result.tokens]
         print_json({"source": result.source, "text": result.text, "score": result.score, "tokens": tokens})
         return
@@ -94,9 +59,11 @@ def _print_token(token: "TokenEvidence", num_neighbors: int) -> None:
     instead = "" if token.is_models_first_choice else f", which would say {first} ({probability:.0%})"
     print(f"{mark} {token.token:<16} {token.probability:4.0%}   the model alone {token.nmt_probability:.0%}{instead}")
     sizes = "  ".join(f"{size}: {probability:.2f}" for size, probability in token.size_probabilities.items())
-    print(f"    model's share {token.nmt_share:.2f}   neighbours believed {sizes}")
+    print(f"    model's share {token.nmt_share:.2f}   number of neighbours {sizes}")
     for neighbor in token.neighbors[:num_neighbors]:
         segment = neighbor.segment
         where = " ".join(part for part in (segment.origin, segment.unit_id) if part)
-        print(f"    {neighbor.weight:.3f}  d² {neighbor.squared_distance:<8.3g} {neighbor.token:<14} "
-              f"{segment.source} → {segment.target}  [{where}]")  # fmt: skip
+        print(
+            f"    {neighbor.weight:.3f}  d² {neighbor.squared_distance:<8.3g} {neighbor.token:<14} "
+            f"{segment.source} → {segment.target}  [{where}]"
+        )

@@ -1,231 +1,235 @@
-"""Commands that change a store: add, remove, compact, index; and export."""
+"""Commands that change a store or copy it: add, remove, compact, index, export."""
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nearmt.cli.description import index_text, say_recall
+from nearmt.cli.info_output import index_text, say_due, warn_low_recall
 from nearmt.cli.options import (
-    AsJson,
-    Force,
     Format,
-    MemoryOption,
-    ModelOption,
-    Offline,
-    Quiet,
+    IndexMemory,
+    MemoryFiles,
+    MilvusUri,
+    Overwrite,
+    RunOptions,
+    StoredModelOptions,
     StorePath,
-    Threads,
-    UriOption,
     bytes_of,
-    set_threads,
+    index_option,
+    input_option,
+    output_option,
 )
-from nearmt.cli.output import print_json, reporting, say
+from nearmt.cli.output import counts_text, number_of, print_json, reporting, say, size_text
+from nearmt.errors import SettingError
 from nearmt.outputs import is_stream
 
+if TYPE_CHECKING:
+    from nearmt.retrieval.indexing import IndexSettings
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this file."""
-    app.command("add", epilog="Example: nearmt add client.store confirmed-today.tmx --origin client-a")(add)
-    app.command("remove", epilog="Example: nearmt remove client.store --origin client-a")(remove)
-    app.command("compact", epilog="Example: nearmt compact client.store")(compact)
-    app.command("index", epilog="Example: nearmt index client.store --index milvus:HNSW --uri http://localhost:19530")(
-        index
-    )
-    app.command("export", epilog="Example: nearmt export client.store --tmx client.tmx")(export)
+_STANDARD_OUTPUT = Path("/dev/stdout")
 
 
 def add(
     store: StorePath,
-    inputs: Annotated[
-        list[Path], typer.Argument(metavar="FILE…", help="TMX, XLIFF, PO, TSV, JSONL, two aligned files, or -.")
-    ],
+    inputs: MemoryFiles,
+    *,
     origin: Annotated[
-        str | None, typer.Option("--origin", help="Where they come from, instead of what the files say.")
+        str | None, input_option("--origin", help="Origin of the pairs, instead of the one in the files.")
     ] = None,
-    model: ModelOption = None,
-    offline: Offline = False,
     keep_both: Annotated[
         bool,
-        typer.Option("--keep-both", help="Keep the stored translations of a source beside the added ones."),
+        input_option("--keep-both", help="Keep the stored translations of a source beside the added ones."),
     ] = False,
     format: Format = None,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    model: StoredModelOptions,
+    run: RunOptions,
 ) -> None:
-    """Add pairs to a store, or correct what it has.
+    """Add pairs to a store, or correct stored ones.
 
     A pair replaces the stored one with the same unit id, origin and source. A pair without a unit id replaces all
-    that the store has for its source from the same origin.
+    stored translations of its source from the same origin.
     """
     from nearmt.store import Store
 
-    set_threads(threads)
+    run.set_threads()
     opened = Store(store)
     try:
-        with reporting(quiet) as progress:
+        with reporting(run.quiet) as progress:
             added = opened.add(
-                inputs,
+                [Path(file) for file in inputs],
                 origin=origin,
-                model=model,
+                model=model.request(),
                 format=format,
-                offline=offline,
                 keep_both=keep_both,
                 progress=progress,
             )
     except KeyboardInterrupt:
-        say("interrupted: what was added so far stays; the same command adds the rest")
+        say("interrupted: the pairs added so far are kept; run the same command to add the rest")
         raise typer.Exit(130) from None
-    if as_json:
+    if run.as_json:
         print_json(added.as_dict())
         return
-    told = {
+    counts = {
         "new": added.added,
         "corrected": added.replaced,
-        "stored before": added.duplicates,
+        "already stored": added.duplicates,
         "unchanged": added.unchanged,
         "too long": added.too_long,
         **added.dropped,
     }
-    print(", ".join(f"{count:,} {what}" for what, count in told.items() if count))
+    print(counts_text(counts))
     if added.competing:
         _say_competing(added.competing, added.competing_origins)
-    _say_due(opened.info()["health"], store)
+    say_due(opened.info()["health"], store)
 
 
 def _say_competing(count: int, origins: Sequence[str]) -> None:
-    """Added pairs whose source has another translation from another origin."""
+    """Say that added sources also have other translations from other origins."""
     first, others = origins[0], len(origins) - 1
-    more = f" and {others} more {'origins' if others > 1 else 'origin'}" if others else ""
-    what = (
-        f"{count:,} of the added sources also have other translations"
-        if count > 1
-        else ("One of the added sources also has another translation")
-    )
+    more = f" and {number_of(others, 'more origin')}" if others else ""
+    if count == 1:
+        what = "One of the added sources also has another translation"
+    else:
+        what = f"{count:,} of the added sources also have other translations"
     advice = f" Add the file with --origin {shlex.quote(first)} to replace those from there." if first else ""
     say(f"{what}, from {first or 'no origin'}{more}. All of them are used.{advice}")
 
 
-def remove(
-    store: StorePath,
-    unit: Annotated[str | None, typer.Option("--unit", help="The unit with this id.")] = None,
-    origin: Annotated[str | None, typer.Option("--origin", help="All that comes from there.")] = None,
-    source_text: Annotated[str | None, typer.Option("--source-text", help="Pairs with this source.")] = None,
-    target_text: Annotated[str | None, typer.Option("--target-text", help="Pairs with this target.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Remove units from a store; with several options, those that fit all of them.
+@dataclass(frozen=True)
+class _RemoveOptions:
+    unit_id: Annotated[str | None, input_option("--unit", help="Remove the unit with this id.")] = None
+    origin: Annotated[str | None, input_option("--origin", help="Remove units of this origin.")] = None
+    source: Annotated[str | None, input_option("--source-text", help="Remove units with this source.")] = None
+    target: Annotated[str | None, input_option("--target-text", help="Remove units with this target.")] = None
 
-    No later translation uses them. Their text stays in the files until nearmt compact.
+
+def remove(store: StorePath, wanted: _RemoveOptions, run: RunOptions) -> None:
+    """Remove the units of a store that match all given options.
+
+    Translations no longer use them. Their text stays in the files until nearmt compact.
     """
     from nearmt.store import Store
 
     opened = Store(store)
-    removed = opened.remove(unit_id=unit, origin=origin, source=source_text, target=target_text)
-    if as_json:
+    removed = opened.remove(**vars(wanted))
+    if run.as_json:
         print_json(removed.as_dict())
     else:
-        print(f"{removed.units:,} units removed, {removed.sentences:,} sentences gone")
-        _say_due(opened.info()["health"], store)
+        print(f"{number_of(removed.units, 'unit')} removed, {number_of(removed.sentences, 'sentence')} deleted")
+        say_due(opened.info()["health"], store)
     if not removed.units:
-        say("nearmt: nothing in the store fits")
+        say("nearmt: no matching units")
         raise typer.Exit(2)
 
 
-def compact(store: StorePath, threads: Threads = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Write what counts anew, with a new index: what was removed is in no file afterwards.
+def compact(store: StorePath, run: RunOptions) -> None:
+    """Rewrite the live data of a store with a new index; removed text is then in no file.
 
-    Translations, additions and removals go on meanwhile.
+    The store can be used and changed while this runs.
     """
     from nearmt.store import Store
 
-    set_threads(threads)
-    with reporting(quiet) as progress:
+    run.set_threads()
+    with reporting(run.quiet) as progress:
         done = Store(store).compact(progress)
-    if as_json:
+    if run.as_json:
         print_json(done.as_dict())
         return
     print(
-        f"{done.sentences:,} sentences, {done.entries:,} entries; {done.removed_sentences:,} sentences left out; "
-        f"{done.bytes_before / 1e6:,.1f} MB before, {done.bytes_after / 1e6:,.1f} MB now"
+        f"{number_of(done.sentences, 'sentence')}, {number_of(done.entries, 'entry', 'entries')}; "
+        f"{number_of(done.removed_sentences, 'sentence')} left out; "
+        f"{size_text(done.bytes_before)} before, {size_text(done.bytes_after)} now"
     )
 
 
-def index(
-    store: StorePath,
+@dataclass(frozen=True)
+class _IndexOptions:
     index: Annotated[
         str | None,
-        typer.Option(
-            "--index", help="As for nearmt build, or faiss: chosen by size. Without it, the kind that it has."
+        index_option(
+            "--index",
+            help="As for nearmt build; faiss chooses a faiss index by size. Default: as it is.",
+            show_default=False,
         ),
-    ] = None,
-    uri: UriOption = None,
-    probes: Annotated[int | None, typer.Option("--probes", min=1, help="Lists searched; else as it was.")] = None,
-    rerank: Annotated[int | None, typer.Option("--rerank", min=0, help="Measured exactly; else as it was.")] = None,
-    memory_limit: MemoryOption = None,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Index a store anew, in another way or at another place: in Milvus, or with faiss again.
+    ] = None
+    uri: MilvusUri = None
+    num_probes: Annotated[
+        int | None,
+        index_option(
+            "--probes", min=1, help="Inverted lists to search for each query. Default: as it is.", show_default=False
+        ),
+    ] = None
+    reranked: Annotated[
+        int | None,
+        index_option(
+            "--rerank", min=0, help="Candidates to re-rank by exact distance. Default: as it is.", show_default=False
+        ),
+    ] = None
+    memory: IndexMemory = None
 
-    Translations, additions and removals go on meanwhile; what was learned stays.
+    def settings(self, present: "IndexSettings") -> "IndexSettings":
+        """The present settings of a store with those that are given."""
+        settings = present
+        if self.index is not None or self.uri is not None:
+            factory = None if self.index == "faiss" else self.index
+            settings = replace(settings, factory=factory, uri=self.uri, memory=None)
+        if self.memory is not None:
+            settings = replace(settings, memory=bytes_of("--memory", self.memory))
+        return replace(
+            settings,
+            num_probes=settings.num_probes if self.num_probes is None else self.num_probes,
+            reranked=settings.reranked if self.reranked is None else self.reranked,
+        )
+
+
+def index(store: StorePath, indexing: _IndexOptions, run: RunOptions) -> None:
+    """Rebuild the index of a store, with other settings or in another place: in Milvus, or with faiss.
+
+    The store can be used and changed while this runs; trained networks are kept.
     """
-    from dataclasses import replace
-
     from nearmt.retrieval.indexing import IndexSettings
     from nearmt.store import Store
 
-    set_threads(threads)
+    run.set_threads()
     opened = Store(store)
-    settings = IndexSettings.of(opened.manifest)
-    if index is not None or uri is not None:
-        settings = replace(settings, factory=None if index == "faiss" else index, uri=uri, memory=None)
-    if memory_limit is not None:
-        settings = replace(settings, memory=bytes_of("--memory", memory_limit))
-    settings = replace(
-        settings,
-        num_probes=settings.num_probes if probes is None else probes,
-        reranked=settings.reranked if rerank is None else rerank,
-    )
+    settings = indexing.settings(IndexSettings.of(opened.manifest))
     try:
-        with reporting(quiet) as progress:
+        with reporting(run.quiet) as progress:
             described = opened.index(settings, progress)
     except KeyboardInterrupt:
-        say("interrupted: the store keeps the index that it had; in Milvus the same command goes on from here")
+        say("interrupted: the store keeps its old index; in Milvus the same command continues from here")
         raise typer.Exit(130) from None
-    if as_json:
+    if run.as_json:
         print_json(described)
         return
     print(index_text(described))
-    say_recall({"index": described, "adaptation": None})
+    warn_low_recall({"index": described, "adaptation": None})
 
 
 def export(
     store: StorePath,
-    tmx: Annotated[Path, typer.Option("--tmx", help="A new file to write.")],
-    force: Force = False,
-    as_json: AsJson = False,
+    *,
+    tmx: Annotated[Path, output_option("--tmx", help="File to write, or - for standard output.")],
+    overwrite: Overwrite = False,
+    run: RunOptions,
 ) -> None:
-    """Write a store's memory as TMX, with unit ids, origins and dates."""
+    """Write the memory of a store as TMX, with unit ids, origins and dates."""
     from nearmt.store import Store
 
-    count = Store(store).export_tmx(tmx, overwrite=force)
-    if as_json:
+    path = _STANDARD_OUTPUT if str(tmx) == "-" else tmx
+    if run.as_json and path == _STANDARD_OUTPUT:
+        raise SettingError("--json and the TMX cannot both go to standard output: give --tmx a file")
+    count = Store(store).export_tmx(path, overwrite=overwrite)
+    if run.as_json:
         print_json({"units": count, "file": str(tmx)})
-    elif is_stream(tmx):
-        say(f"{count:,} units written to {tmx}")  # standard output may be where they went
-    else:
-        print(f"{count:,} units written to {tmx}")
-
-
-def _say_due(health: dict[str, object], store: Path) -> None:
-    """What the store asks for after a change."""
-    reasons = health["compaction_due"]
-    if isinstance(reasons, list) and reasons:
-        say(f"Compaction is due ({'; '.join(reasons)}): run nearmt compact {store}")
-    if health["training_due"]:
-        say(f"The memory has changed much since Meta-k was trained: run nearmt train {store}")
+        return
+    where = "standard output" if str(tmx) == "-" else tmx
+    written = f"{number_of(count, 'unit')} written to {where}"
+    if is_stream(path):
+        say(written, run.quiet)  # standard output may be that stream
+    elif not run.quiet:
+        print(written)

@@ -1,6 +1,12 @@
-"""Options that several commands share, each spelt once."""
+"""Options that several commands share, each defined once.
+
+Single options are `Annotated` aliases; options that belong together are dataclasses (see `nearmt.cli.groups`), each
+with methods that make the library's settings.
+"""
 
 import re
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,145 +15,282 @@ import typer
 from nearmt.errors import SettingError
 
 if TYPE_CHECKING:
+    from nearmt.building.compatibility import ModelRequest
     from nearmt.building.ray import RaySettings
+    from nearmt.datastore import Filter
+    from nearmt.decoding.beam import BeamSettings
     from nearmt.decoding.decoder import DecodingSettings
+    from nearmt.methods.registry import MethodRequest
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there already.")]
+# Options by panel of the help.
+input_option = partial(typer.Option, rich_help_panel="Input")
+model_option = partial(typer.Option, rich_help_panel="Model")
+ray_option = partial(typer.Option, rich_help_panel="Ray")
+index_option = partial(typer.Option, rich_help_panel="Index")
+retrieval_option = partial(typer.Option, rich_help_panel="Retrieval")
+method_option = partial(typer.Option, rich_help_panel="Method")
+training_option = partial(typer.Option, rich_help_panel="Training")
+decoding_option = partial(typer.Option, rich_help_panel="Decoding")
+measuring_option = partial(typer.Option, rich_help_panel="Measurement")
+server_option = partial(typer.Option, rich_help_panel="Server")
+output_option = partial(typer.Option, rich_help_panel="Output")
+
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the store.")]
-ModelOption = Annotated[
-    str | None, typer.Option("--model", help="The store's model under another name or at another place.")
-]
-IndexOption = Annotated[
-    str | None,
-    typer.Option(
-        "--index",
-        help="faiss factory string, or milvus:IVF_FLAT, milvus:HNSW, milvus:DISKANN … with --uri; else by size.",
+MemoryFiles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE",
+        help="TMX, XLIFF, PO, TSV or JSONL files, two line-aligned text files, or - for standard input.",
     ),
-]
-UriOption = Annotated[
-    str | None,
-    typer.Option("--uri", help="Where Milvus is: http://host:19530, or a file NAME.db for Milvus Lite."),
-]
-MemoryOption = Annotated[
-    str | None,
-    typer.Option("--memory", help="Memory that the index may take, such as 4G; a larger one stays on disk."),
-]
-Probes = Annotated[int, typer.Option("--probes", min=1, help="Inverted lists searched for each query.")]
-Rerank = Annotated[
-    int, typer.Option("--rerank", min=0, help="Candidates measured exactly; 0 keeps the index's own distances.")
-]
-Offline = Annotated[bool, typer.Option("--offline", help="Load the model only from this machine.")]
-EngineOption = Annotated[
-    str | None,
-    typer.Option("--engine", help="torch or int8 (Marian, M2M100, NLLB on a CPU: much faster); else the store's."),
 ]
 Format = Annotated[
-    str | None, typer.Option("--format", help="tmx, xliff, po, tsv, jsonl or lines; else by the file's name.")
+    str | None,
+    input_option("--format", help="tmx, xliff, po, tsv, jsonl or lines. Default: by file name.", show_default=False),
 ]
-Also = Annotated[
-    list[Path] | None,
-    typer.Option("--also", help="A further store of the same model to search (may be given again)."),
-]
-Only = Annotated[
-    list[str] | None, typer.Option("--only", help="Use only what comes from this origin (may be given again; * and ?).")
-]
-Exclude = Annotated[
-    list[str] | None, typer.Option("--exclude", help="Use nothing of this origin (may be given again; * and ?).")
-]
-Since = Annotated[str | None, typer.Option("--since", help="Use only what was changed on this date or later.")]
-Until = Annotated[str | None, typer.Option("--until", help="Use only what was changed before this date.")]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processor threads to use.")]
-MethodName = Annotated[
-    str,
-    typer.Option(
-        "--method",
-        help="auto (the best network of the store), adaptive, robust, kernel, vanilla, uniform, or base (no memory).",
+StoreModel = Annotated[
+    str | None,
+    model_option(
+        "--model", help="The store's model under another name or path. Default: as in the store.", show_default=False
     ),
 ]
-K = Annotated[int | None, typer.Option("--k", min=1, max=1024, help="Neighbours, for vanilla and uniform.")]
-Temperature = Annotated[float | None, typer.Option("--temperature", help="T, for vanilla and uniform.")]
-Share = Annotated[float | None, typer.Option("--share", help="The retrieved share, for vanilla.")]
-Beam = Annotated[int, typer.Option("--beam", min=1, max=256, help="Hypotheses kept at each step.")]
-LengthPenalty = Annotated[float, typer.Option("--length-penalty", help="Score is log-probability / length^this.")]
-EarlyStopping = Annotated[str, typer.Option("--early-stopping", help="false, true or never, as `generate` means it.")]
-BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Sentences decoded together.")]
+StoreEngine = Annotated[
+    str | None,
+    model_option(
+        "--engine",
+        help="torch, or int8 (Marian, M2M100 and NLLB on a CPU; much faster). Default: the store's.",
+        show_default=False,
+    ),
+]
+Revision = Annotated[str | None, model_option("--revision", help="Revision of a model from the Hugging Face hub.")]
+Device = Annotated[str, model_option("--device", help="Device to run the model on: cpu, cuda, cuda:1, mps.")]
+Dtype = Annotated[
+    str, model_option("--dtype", help="Type of the model's weights: float32, float16, bfloat16, or auto (as stored).")
+]
+Offline = Annotated[bool, model_option("--offline", help="Load the model without network access.")]
+IndexFactory = Annotated[
+    str | None,
+    index_option(
+        "--index",
+        help="faiss factory string, or milvus:IVF_FLAT, milvus:HNSW, milvus:DISKANN … with --uri. Default: by size.",
+        show_default=False,
+    ),
+]
+MilvusUri = Annotated[
+    str | None,
+    index_option("--uri", help="Address of Milvus: http://host:19530, or a file NAME.db for Milvus Lite."),
+]
+IndexMemory = Annotated[
+    str | None,
+    index_option("--memory", help="Maximum memory for the index, such as 4G; a larger index stays on disk."),
+]
+Probes = Annotated[int, index_option("--probes", min=1, help="Inverted lists to search for each query.")]
+Rerank = Annotated[
+    int,
+    index_option("--rerank", min=0, help="Candidates to re-rank by exact distance; 0 keeps the index's distances."),
+]
+MaxK = Annotated[int, training_option("--max-k", min=1, help="Maximum number of neighbours for each token.")]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, help="CPU threads for the model and the search.", rich_help_panel="Performance"),
+]
+ServerConfig = Annotated[
+    Path | None, server_option("--config", help="TOML file with the server's settings.", show_default=False)
+]
+AsJson = Annotated[bool, output_option("--json", help="Print the result as JSON.")]
+Overwrite = Annotated[bool, output_option("--force", help="Overwrite existing files.")]
 
 
-def decoding_settings(
-    beam: int, length_penalty: float, early_stopping: str, batch_size: int, num_hypotheses: int = 1
-) -> "DecodingSettings":
-    """Decoding settings from the options."""
-    from nearmt.decoding.beam import BeamSettings, EarlyStopping
-    from nearmt.decoding.decoder import DecodingSettings
-    from nearmt.errors import SettingError
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of nearly every command."""
 
-    meanings: dict[str, EarlyStopping] = {"false": False, "true": True, "never": "never"}
-    if early_stopping not in meanings:
-        raise SettingError(f"--early-stopping takes false, true or never, not {early_stopping}")
-    if num_hypotheses > beam:
-        raise SettingError(f"--n-best {num_hypotheses} needs a beam at least as wide: --beam {num_hypotheses}")
-    return DecodingSettings(
-        beam=BeamSettings(beam, length_penalty, meanings[early_stopping], num_hypotheses), batch_size=batch_size
+    as_json: AsJson = False
+    quiet: Annotated[bool, output_option("--quiet", "-q", help="Suppress progress and messages.")] = False
+    threads: Threads = None
+
+    def set_threads(self) -> None:
+        set_threads(self.threads)
+
+
+@dataclass(frozen=True)
+class StoredModelOptions:
+    """How to load the model of a store on the engine that the store's states were computed with."""
+
+    model: StoreModel = None
+    revision: Revision = None
+    device: Device = "cpu"
+    dtype: Dtype = "float32"
+    offline: Offline = False
+
+    def request(self) -> "ModelRequest":
+        from nearmt.building.compatibility import ModelRequest
+
+        return ModelRequest(**vars(self))
+
+
+@dataclass(frozen=True)
+class ModelOptions(StoredModelOptions):
+    """How to load the model of a store."""
+
+    engine: StoreEngine = None
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """How to decode on Ray."""
+
+    workers: Annotated[
+        int | None, ray_option("--workers", min=1, help="Number of workers, with --engine ray. Default: 2.")
+    ] = None
+    address: Annotated[
+        str | None,
+        ray_option("--address", help="Address of a running cluster, with --engine ray. Default: start one here."),
+    ] = None
+    gpus: Annotated[
+        float | None, ray_option("--gpus", min=0.0, help="GPUs for each worker, with --engine ray. Default: 0.")
+    ] = None
+
+    def resolve(self, engine: str, threads: int | None, offline: bool) -> "tuple[str, RaySettings | None]":
+        """Split --engine into the model's engine and, if it names Ray, the settings of Ray."""
+        place, _, named = engine.partition(":")
+        if place != "ray":
+            for name, value in vars(self).items():
+                if value is not None:
+                    raise SettingError(f"--{name} is for building on Ray: it needs --engine ray")
+            return engine, None
+        from nearmt.building.ray import RaySettings, check_installed
+
+        check_installed()
+        settings = RaySettings(
+            workers=self.workers or RaySettings.workers,
+            address=self.address,
+            threads=threads or 1,
+            gpus=self.gpus or 0.0,
+            offline=offline,
+        )
+        return named or ("torch" if settings.gpus else "auto"), settings
+
+
+@dataclass(frozen=True)
+class RetrievalOptions:
+    """Which stores and which of their units to search."""
+
+    also: Annotated[
+        list[Path] | None,
+        retrieval_option("--also", help="Another store of the same model to search (repeatable)."),
+    ] = None
+    only: Annotated[
+        list[str] | None,
+        retrieval_option("--only", help="Use only units of this origin (repeatable; wildcards * and ?)."),
+    ] = None
+    exclude: Annotated[
+        list[str] | None,
+        retrieval_option("--exclude", help="Do not use units of this origin (repeatable; wildcards * and ?)."),
+    ] = None
+    since: Annotated[str | None, retrieval_option("--since", help="Use only units changed on or after this date.")] = (
+        None
     )
+    until: Annotated[str | None, retrieval_option("--until", help="Use only units changed before this date.")] = None
+
+    def filter(self) -> "Filter":
+        from nearmt.datastore import Filter
+
+        return Filter(tuple(self.only or ()), tuple(self.exclude or ()), self.since, self.until)
 
 
-def ray_options(
-    engine: str, *, workers: int | None, address: str | None, gpus: float | None, threads: int | None, offline: bool
-) -> "tuple[str, RaySettings | None]":
-    """What --engine says of the model's engine, and how to decode on Ray if it says so too."""
-    from nearmt.errors import SettingError
+@dataclass(frozen=True)
+class MethodOptions:
+    """How to mix the model's and the neighbours' probabilities."""
 
-    place, _, named = engine.partition(":")
-    if place != "ray":
-        for option, value in (("--workers", workers), ("--address", address), ("--gpus", gpus)):
-            if value is not None:
-                raise SettingError(f"{option} is for building on Ray: it needs --engine ray")
-        return engine, None
-    from nearmt.building.ray import RaySettings, check_installed
+    method: Annotated[
+        str,
+        method_option(
+            "--method",
+            help="auto (the best trained network), adaptive, robust, kernel, vanilla, uniform, or base (model alone).",
+        ),
+    ] = "auto"
+    k: Annotated[
+        int | None, method_option("--k", min=1, max=1024, help="Number of neighbours, for vanilla and uniform.")
+    ] = None
+    temperature: Annotated[
+        float | None, method_option("--temperature", help="Temperature of the neighbours, for vanilla and uniform.")
+    ] = None
+    knn_share: Annotated[
+        float | None, method_option("--share", help="Weight λ of the neighbours from 0 to 1, for vanilla.")
+    ] = None
 
-    check_installed()
-    settings = RaySettings(
-        workers=RaySettings.workers if workers is None else workers, address=address, threads=threads or 1,
-        gpus=gpus or 0.0, offline=offline,
-    )  # fmt: skip
-    return named or ("torch" if settings.gpus else "auto"), settings
+    def request(self) -> "MethodRequest":
+        from nearmt.methods.registry import MethodRequest
+
+        return MethodRequest(self.method, self.k, self.temperature, self.knn_share)
+
+
+@dataclass(frozen=True)
+class BeamOptions:
+    """How to search for a translation."""
+
+    num_beams: Annotated[int, decoding_option("--beam", min=1, max=256, help="Beam width.")] = 4
+    length_penalty: Annotated[
+        float, decoding_option("--length-penalty", help="Exponent p of score = log-probability / length^p.")
+    ] = 0.6
+    early_stopping: Annotated[
+        str, decoding_option("--early-stopping", help="false, true or never, as in transformers' generate.")
+    ] = "false"
+
+    def beam(self, num_hypotheses: int = 1) -> "BeamSettings":
+        from nearmt.decoding.beam import BeamSettings, EarlyStopping
+
+        meanings: dict[str, EarlyStopping] = {"false": False, "true": True, "never": "never"}
+        if self.early_stopping not in meanings:
+            raise SettingError(f"--early-stopping takes false, true or never, not {self.early_stopping}")
+        if num_hypotheses > self.num_beams:
+            raise SettingError(f"--n-best {num_hypotheses} needs a beam at least as wide: --beam {num_hypotheses}")
+        return BeamSettings(self.num_beams, self.length_penalty, meanings[self.early_stopping], num_hypotheses)
+
+
+@dataclass(frozen=True)
+class DecodingOptions(BeamOptions):
+    """The same for many sentences."""
+
+    batch_size: Annotated[int, decoding_option("--batch-size", min=1, help="Sentences to decode together.")] = 32
+
+    def settings(self, num_hypotheses: int = 1) -> "DecodingSettings":
+        from nearmt.decoding.decoder import DecodingSettings
+
+        return DecodingSettings(beam=self.beam(num_hypotheses), batch_size=self.batch_size)
 
 
 def names_of(listed: str) -> tuple[str, ...]:
-    """Names with commas between."""
+    """Parse comma-separated names."""
     return tuple(name.strip() for name in listed.split(","))
 
 
 def numbers_of(option: str, listed: str) -> tuple[int, ...]:
-    """Numbers with commas between."""
-    from nearmt.errors import SettingError
-
+    """Parse comma-separated whole numbers."""
     try:
         return tuple(int(number) for number in names_of(listed))
     except ValueError:
-        raise SettingError(f"{option} takes whole numbers with commas between, not {listed}") from None
-
-
-def set_threads(threads: int | None) -> None:
-    """Use so many processor threads for the model and for the search."""
-    if threads is not None:
-        import faiss
-        import torch
-
-        torch.set_num_threads(threads)
-        faiss.omp_set_num_threads(threads)
+        raise SettingError(f"{option} takes comma-separated whole numbers, not {listed}") from None
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def bytes_of(option: str, text: str | None) -> int | None:
-    """A number of bytes written as 500M or 4G."""
+    """Parse a number of bytes such as 500M or 4G."""
     if text is None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None or float(found[1]) <= 0:
-        raise SettingError(f"{option} wants a number of bytes such as 500M or 4G, not {text!r}")
+        raise SettingError(f"{option} takes a number of bytes such as 500M or 4G, not {text!r}")
     return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def set_threads(threads: int | None) -> None:
+    """Set the number of CPU threads for the model and the search."""
+    if threads is not None:
+        import faiss
+        import torch
+
+        torch.set_num_threads(threads)
+        faiss.omp_set_num_threads(threads)

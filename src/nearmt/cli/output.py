@@ -1,11 +1,11 @@
-"""What commands print: bars on a terminal, now and then a line in a log, tables for people, JSON for machines."""
+"""What commands print: progress bars on a terminal, occasional lines in a log, tables, JSON."""
 
 import json
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,14 @@ errors = Console(stderr=True, highlight=False)
 
 @contextmanager
 def reporting(quiet: bool) -> Iterator[Progress]:
-    """A progress listener for the length of a command; everything goes to standard error."""
+    """Give a progress callback that reports to standard error: bars on a terminal, lines elsewhere."""
     if quiet:
         yield silent
     elif errors.is_terminal:
-        columns = (TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                   TimeRemainingColumn())  # fmt: skip
-        with Bars(*columns, console=errors) as bars:
+        label = TextColumn("{task.description:>12}")
+        with Bars(
+            label, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), console=errors
+        ) as bars:
             yield _BarReporter(bars)
     else:
         yield _LineReporter()
@@ -49,12 +50,12 @@ class _BarReporter:
 class _LineReporter:
     def __init__(self) -> None:
         self._stage, self._last = "", 0.0
-        self._begun: dict[str, tuple[float, int]] = {}  # when a stage was first heard of, and how far it was
-        self._heard: dict[str, int] = {}  # how far each stage was when it was last heard of
+        self._begun: dict[str, tuple[float, int]] = {}  # time and progress at the first report of each stage
+        self._heard: dict[str, int] = {}  # progress at the last report of each stage
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
         now = time.monotonic()
-        if stage not in self._begun or done < self._heard[stage]:  # it begins, perhaps not for the first time
+        if stage not in self._begun or done < self._heard[stage]:  # it starts, or starts again
             self._begun[stage] = (now, done)
         self._heard[stage] = done
         since, before = self._begun[stage]
@@ -75,17 +76,18 @@ def _duration(seconds: float) -> str:
 
 
 def say(text: str, quiet: bool = False) -> None:
-    """A remark to the user, on standard error."""
+    """Print a message for the user on standard error."""
     if not quiet:
         errors.print(text, markup=False, soft_wrap=True)
 
 
 def print_json(content: Any) -> None:
+    """Print a value as indented JSON."""
     print(json.dumps(content, ensure_ascii=False, indent=1))
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table for people, as wide as it needs to be."""
+    """Print a table; away from a terminal it is not cut to the terminal's width."""
     table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
@@ -95,8 +97,35 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
     Console(width=width, highlight=False, markup=False).print(table)
 
 
+def number_of(count: int, noun: str, plural: str | None = None) -> str:
+    """Format a count with its noun: `1 unit`, `2,000 units`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Format counts by reason: `2 empty, 1 duplicate`."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if count)
+
+
+def size_text(size: int) -> str:
+    """Format a number of bytes in the largest unit that leaves at least 1: `512 bytes`, `3.2 kB`, `1.5 GB`."""
+    if size < 1000:
+        return number_of(size, "byte")
+    amount, unit = size / 1000, "kB"
+    for larger in ("MB", "GB", "TB"):
+        if amount < 1000:
+            break
+        amount, unit = amount / 1000, larger
+    return f"{amount:.1f} {unit}"
+
+
+def command_for(command: str, store: object, *options: str) -> str:
+    """Return a command that can be pasted into a shell: `nearmt compact 'my client.store'`."""
+    return shlex.join(["nearmt", command, str(store), *options])
+
+
 def command_of_this_program() -> str:
-    """What starts this program again when pasted into the same shell: `nearmt` where the shell finds it."""
+    """Return what starts this program again when pasted into the same shell: `nearmt` if it is on the path."""
     started = Path(sys.argv[0])
     if started.name == "__main__.py":
         return f"{_as_typed(Path(sys.executable))} -m nearmt"

@@ -1,54 +1,54 @@
-"""The server from the command line."""
+"""`nearmt serve`: the HTTP server."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nearmt.cli.options import EngineOption, ModelOption, Offline, Threads, set_threads
+from nearmt.cli.options import Offline, ServerConfig, StoreEngine, StoreModel, Threads, server_option, set_threads
+from nearmt.errors import MissingExtraError, SettingError
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command("serve", epilog="Example: nearmt serve client.store --port 8080")(serve)
+@dataclass(frozen=True)
+class _ServerOptions:
+    """Settings that can be given on the command line; named as in the server's configuration."""
+
+    host: Annotated[
+        str | None, server_option("--host", help="Address to bind to. Default: 127.0.0.1.", show_default=False)
+    ] = None
+    port: Annotated[
+        int | None,
+        server_option("--port", help="Port to bind to; 0 for any free one. Default: 8080.", show_default=False),
+    ] = None
+    allow_edits_without_key: Annotated[
+        bool, server_option("--allow-edits-without-key", help="Let anyone on this machine change the stores.")
+    ] = False
+    log_texts: Annotated[bool, server_option("--log-texts", help="Write the texts of users to the log.")] = False
+    model: StoreModel = None
+    engine: StoreEngine = None
+    offline: Offline = False
+    threads: Threads = None
 
 
 def serve(
     stores: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[STORE…]", help="Folders of stores; each is called by its folder's name."),
+        typer.Argument(metavar="STORE", help="Folders of stores; each store has the name of its folder."),
     ] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="TOML file with the settings.")] = None,
-    host: Annotated[str | None, typer.Option("--host", help="Address to listen at; else 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port to listen at; 0 is any free one; else 8080.")] = None,
-    model: ModelOption = None,
-    engine: EngineOption = None,
-    offline: Offline = False,
-    allow_edits_without_key: Annotated[
-        bool, typer.Option("--allow-edits-without-key", help="Anyone on this machine may change the memories.")
-    ] = False,
-    log_texts: Annotated[bool, typer.Option("--log-texts", help="Write the users' texts to the log.")] = False,
-    threads: Threads = None,
+    *,
+    config: ServerConfig = None,
+    server: _ServerOptions,
 ) -> None:
-    """Serve stores over HTTP: native, LibreTranslate, DeepL and Apertium clients can use them."""
-    from nearmt.errors import MissingExtraError
-
-    flags = {
-        "stores": _named(stores) if stores else None,
-        "host": host,
-        "port": port,
-        "model": model,
-        "engine": engine,
-        "offline": offline or None,
-        "allow_edits_without_key": allow_edits_without_key or None,
-        "log_texts": log_texts or None,
-        "threads": threads,
-    }
+    """Serve stores over HTTP, for native, LibreTranslate, DeepL and Apertium clients."""
+    given = {name: value for name, value in vars(server).items() if value is not None and value is not False}
+    if stores:
+        given["stores"] = _named(stores)
     try:
         from nearmt.server.configuration import load_settings
 
-        settings = load_settings(config, flags)
-        from nearmt.server.run import serve as run  # not before: it loads torch, and a wrong setting is told at once
+        settings = load_settings(config, given)
+        from nearmt.server.run import serve as run  # not earlier: it imports torch, and wrong settings fail at once
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "nearmt":
             raise
@@ -58,13 +58,11 @@ def serve(
 
 
 def _named(folders: list[Path]) -> dict[str, Path]:
-    """Stores by the names of their folders, without the ending."""
-    from nearmt.errors import SettingError
-
+    """Name stores by their folders, without the extension."""
     found: dict[str, Path] = {}
     for folder in folders:
         name = folder.absolute().name.removesuffix(".store")
         if name in found:
-            raise SettingError(f"{found[name]} and {folder} would have the same name: name them in --config")
+            raise SettingError(f"{found[name]} and {folder} would have the same name: name them in the --config file")
         found[name] = folder
     return found

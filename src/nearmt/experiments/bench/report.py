@@ -40,7 +40,7 @@ def as_markdown(content: Mapping[str, Any]) -> str:
     lines = [
         "# Performance",
         "",
-        "Made by `nearmt bench`: medians of interleaved rounds and of their ratios. Compare within a table only.",
+        "Made by `nearmt bench speed`: medians of interleaved rounds and of their ratios. Compare within a table only.",
     ]
     for heading, table in tables(content):
         lines += ["", f"## {heading}", "", table.as_markdown()]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from nearmt.building.builder import BuildSettings
+from nearmt.building.compatibility import ModelRequest
 from nearmt.datastore import Snapshot, build_lock, open_finished, replace_file
 from nearmt.experiments.bench.building import build_rates
 from nearmt.experiments.bench.living import living_stores, search_living
@@ -89,7 +90,8 @@ class _Bench:
 
     @cached_property
     def model(self) -> Seq2Seq:
-        return Seq2Seq.load(self.folder, engine=self.settings.engine)
+        settings = self.settings
+        return Seq2Seq.load(self.folder, engine=settings.engine, device=settings.device, dtype=settings.dtype)
 
     @cached_property
     def _timing(self) -> tuple[Snapshot, torch.Tensor]:
@@ -116,7 +118,9 @@ class _Bench:
     @cached_property
     def translator(self) -> Translator:
         """The store with its own model. The table own alone uses the given model, in case its folder has moved."""
-        return Translator(self.source.folder, model=self.given if self._is_own_alone else None)
+        given = self.given if self._is_own_alone else None
+        request = ModelRequest(given, device=self.settings.device, dtype=self.settings.dtype)
+        return Translator(self.source.folder, model=request)
 
     @property
     def _is_own_alone(self) -> bool:

@@ -27,6 +27,8 @@ class BenchSettings:
     memory: int | None = None  # limit in bytes for the index; a larger one stays on disk
     key_type: str = "float16"
     engine: str = "auto"
+    device: str = "cpu"
+    dtype: str = "float32"
     text: Path | None = None  # sentences for the table own, one per line
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nearmt.building.compatibility import engine_for, load_model
+from nearmt.building.compatibility import ModelRequest, engine_for, load_model
 from nearmt.building.corrections import EditBatch
 from nearmt.building.editing import Added, Removed
 from nearmt.corpus import SentencePair
@@ -157,7 +157,7 @@ class StoreRegistry:
         for runner in self.runners:
             if runner.fits(manifest, engine):
                 return runner
-        model = load_model(manifest, settings.model, offline=settings.offline, engine=engine)
+        model = load_model(manifest, ModelRequest(settings.model, offline=settings.offline, engine=engine))
         return ModelRunner(model, settings, self._on_batch)
 
     def runner(self, name: str) -> ModelRunner:

@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearmt.cli.output import print_json, reporting, say
+from nearmt.cli.options import RunOptions
+from nearmt.cli.output import counts_text, number_of, print_json, reporting, say
 
 if TYPE_CHECKING:
     from nearmt.documents import Summary
@@ -20,8 +21,11 @@ class DocumentJob:
     overwrite: bool
 
 
-def document_job(text: str, out: Path | None, n_best: int, overwrite: bool) -> DocumentJob | None:
-    """The job if the text is a translator's file by its name; it is refused, if at all, before a model is loaded."""
+def document_job(text: str, out: Path | None, num_hypotheses: int, overwrite: bool) -> DocumentJob | None:
+    """Return the job if the file name is that of a document, None if it is plain text.
+
+    Raises an error before a model is loaded if the document cannot be translated.
+    """
     from nearmt.corpus import check_readable
     from nearmt.corpus.extensions import PO_TEMPLATE
     from nearmt.documents import document_format
@@ -29,24 +33,24 @@ def document_job(text: str, out: Path | None, n_best: int, overwrite: bool) -> D
 
     path = Path(text)
     if path.suffix.lower() == PO_TEMPLATE:
-        raise DocumentError(f"{path} is a PO template: make a PO file of it with msginit, then translate that.")
+        raise DocumentError(f"{path} is a PO template: make a PO file from it with msginit, then translate that.")
     if document_format(path) is None:
         return None
     if out is None or str(out) == "-":
-        raise SettingError(f"{path} needs a file to write to: -o OUT{path.suffix}")
-    if n_best > 1:
-        raise SettingError("--n-best is for lines of text: a file has one translation for each unit")
+        raise SettingError(f"{path} needs an output file: -o OUT{path.suffix}")
+    if num_hypotheses > 1:
+        raise SettingError("--n-best is for plain text: a document has one translation for each unit")
     check_readable(path)
     return DocumentJob(path, out, overwrite)
 
 
-def fill_document(translator: "Translator", job: DocumentJob, as_json: bool, quiet: bool) -> None:
-    """Translate the file and say what became of its units."""
+def fill_document(translator: "Translator", job: DocumentJob, run: RunOptions) -> None:
+    """Translate a document and say what was done with its units."""
     from nearmt.corpus.languages import LanguagePair
     from nearmt.documents import translate_document
 
     stored = translator.snapshot.manifest.languages
-    with reporting(quiet) as progress:
+    with reporting(run.quiet) as progress:
         summary = translate_document(
             job.path,
             job.out,
@@ -55,15 +59,15 @@ def fill_document(translator: "Translator", job: DocumentJob, as_json: bool, qui
             overwrite=job.overwrite,
             progress=progress,
         )
-    if as_json:
+    if run.as_json:
         print_json(asdict(summary))
     else:
-        say(_sentence(summary), quiet)
+        say(_sentence(summary), run.quiet)
 
 
 def _sentence(summary: "Summary") -> str:
-    left = ", ".join(f"{number} {why}" for why, number in summary.left.items())
-    parts = [f"{summary.filled} units filled", f"left alone: {left}" if left else "none left alone"]
+    left = counts_text(summary.left)
+    parts = [f"{number_of(summary.filled, 'unit')} filled", f"left alone: {left}" if left else "none left alone"]
     if summary.piecewise:
         parts.append(f"{summary.piecewise} translated around their tags or placeholders")
     if summary.untranslated:
