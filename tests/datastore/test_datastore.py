@@ -210,6 +210,7 @@ except StoreError as error:
     print(error)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    environment.pop("COVERAGE_PROCESS_CONFIG", None)  # the limit on file sizes would stop coverage, too
     done = subprocess.run(
         [sys.executable, "-c", script, str(folder)], env=environment, capture_output=True, text=True, check=True
     )
