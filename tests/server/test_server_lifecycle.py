@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from nearmt.store import Store
+from serving import running, settings_for
 
 SOURCE = "heute öffnet die tabelle die große zelle ."
 
@@ -123,3 +124,17 @@ def test_a_port_in_use_is_reported(client):
     assert found.returncode == 2
     assert f"nearmt: cannot bind to 127.0.0.1:{port}: is the port in use?" in found.stderr
     assert Path(client.store).exists()
+
+
+def test_the_model_is_loaded_with_the_device_and_dtype_of_the_settings(client, toy_model, monkeypatch):
+    requests = []
+
+    def load(manifest, request):
+        requests.append(request)
+        return toy_model
+
+    monkeypatch.setattr("nearmt.server.service.stores.load_model", load)
+    with running(settings_for(client.store, device="cpu", dtype="bfloat16")):
+        pass
+    (request,) = requests
+    assert (request.device, request.dtype, request.engine) == ("cpu", "bfloat16", "torch")

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from nearmt.cli.options import Offline, ServerConfig, StoreEngine, StoreModel, Threads, server_option, set_threads
+from nearmt.cli.options import (
+    Offline,
+    ServerConfig,
+    StoreEngine,
+    StoreModel,
+    Threads,
+    model_option,
+    server_option,
+    set_threads,
+)
 from nearmt.errors import MissingExtraError, SettingError
 
 
@@ -27,6 +36,16 @@ class _ServerOptions:
     log_texts: Annotated[bool, server_option("--log-texts", help="Write the texts of users to the log.")] = False
     model: StoreModel = None
     engine: StoreEngine = None
+    device: Annotated[
+        str | None,
+        model_option("--device", help="Device to run the model on: cpu, cuda, cuda:1, mps. Default: cpu."),
+    ] = None
+    dtype: Annotated[
+        str | None,
+        model_option(
+            "--dtype", help="Type of the model's weights: float32, float16, bfloat16, or auto. Default: float32."
+        ),
+    ] = None
     offline: Offline = False
     threads: Threads = None
 

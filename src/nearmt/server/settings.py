@@ -139,6 +139,10 @@ class ServerSettings(Section):
     engine: Literal["torch", "int8"] | None = Field(
         None, description="engine to run the model on; the store's if not set"
     )
+    device: str = Field("cpu", description="device to run the model on: cpu, cuda, cuda:1 or mps")
+    dtype: Literal["float32", "float16", "bfloat16", "auto"] = Field(
+        "float32", description="type of the model's weights; auto is the type in which they are stored"
+    )
     offline: bool = Field(False, description="never download the model")
     threads: int | None = Field(None, ge=1, description="CPU threads for the model and the search")
     shutdown_seconds: int = Field(30, ge=0, description="time limit for finishing requests on shutdown")

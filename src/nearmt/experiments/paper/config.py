@@ -59,6 +59,8 @@ class PaperConfig:
     domains: tuple[DomainConfig, ...]
     source_lang: str | None = None
     target_lang: str | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
     general: Path | None = None  # out-of-domain text, which a memory should not harm
     sections: tuple[str, ...] = SECTIONS
     k: tuple[int, ...] = (1, 2, 4, 8, 16, 32)

@@ -44,7 +44,12 @@ def run_paper(
     with build_lock(out / "results"):
         if model is None:
             model = Seq2Seq.load(
-                config.model, source_lang=config.source_lang, target_lang=config.target_lang, engine=config.engine
+                config.model,
+                source_lang=config.source_lang,
+                target_lang=config.target_lang,
+                engine=config.engine,
+                device=config.device,
+                dtype=config.dtype,
             )
         lab = Lab(config, model, out, progress)
         chosen = [experiment for experiment in EXPERIMENTS if experiment.name in config.sections]

@@ -153,11 +153,14 @@ class StoreRegistry:
 
     def _runner_for(self, manifest: Manifest) -> ModelRunner:
         settings = self._settings
-        engine = settings.engine or engine_for(manifest, "cpu")
+        engine = settings.engine or engine_for(manifest, settings.device, settings.dtype)
         for runner in self.runners:
             if runner.fits(manifest, engine):
                 return runner
-        model = load_model(manifest, ModelRequest(settings.model, offline=settings.offline, engine=engine))
+        request = ModelRequest(
+            settings.model, engine=engine, device=settings.device, dtype=settings.dtype, offline=settings.offline
+        )
+        model = load_model(manifest, request)
         return ModelRunner(model, settings, self._on_batch)
 
     def runner(self, name: str) -> ModelRunner:
