@@ -7,7 +7,8 @@ import pytest
 
 import nearmt.server
 from nearmt.corpus import detect_format
-from nearmt.corpus.extensions import UPLOAD_EXTENSIONS, document_format, format_by_name
+from nearmt.corpus.extensions import FORMATS, UPLOAD_EXTENSIONS, document_format, format_by_name
+from nearmt.corpus.formats import READERS
 from nearmt.errors import CorpusError
 from nearmt.server.http.errors import ApiError
 from nearmt.server.service.jobs import format_of
@@ -46,6 +47,10 @@ def test_unknown_endings_are_refused(name):
         detect_format(name)
     with pytest.raises(ApiError):
         format_of(name, None)
+
+
+def test_every_format_has_a_reader():
+    assert {*READERS, "lines"} == set(FORMATS)
 
 
 def test_page_offers_every_ending_that_can_be_uploaded():

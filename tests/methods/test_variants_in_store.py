@@ -95,7 +95,7 @@ def test_an_evaluation_compares_all_methods(trained, toy_model, client):
 
 
 def test_an_untrained_method_is_refused_with_the_command_that_trains_it(client, toy_model, trained, tmp_path):
-    with pytest.raises(SettingError, match=r"no trained kernel network: .* with `methods` adaptive,kernel"):
+    with pytest.raises(SettingError, match=r"no trained kernel network: .* `methods` adaptive,kernel"):
         Translator(client.store, model=toy_model, method="kernel")
     with pytest.raises(SettingError, match=r"no trained robust network: run nearmt train \S+$"):
         Translator(client.store, model=toy_model, method="robust")
@@ -111,7 +111,7 @@ def test_a_variant_is_refused_if_retrieval_changed_since_its_training(trained, t
     learned = manifest.adaptation
     saw = replace(learned.retrieval, keys="float32")
     manifest.changed(adaptation=replace(learned, retrieval=saw)).save(tmp_path / "copy.store")
-    with pytest.raises(StoreMismatchError, match=r"robust was trained with .* with `methods` adaptive,kernel,robust"):
+    with pytest.raises(StoreMismatchError, match=r"robust was trained with .* `methods` adaptive,kernel,robust"):
         Translator(tmp_path / "copy.store", model=toy_model, method="robust")
 
 

@@ -56,7 +56,7 @@ class BuildSettings:
 
     def __post_init__(self) -> None:
         if self.key_type not in KEY_TYPES:
-            raise SettingError(f"`key_type` must be {' or '.join(KEY_TYPES)}, not {self.key_type}")
+            raise SettingError(f"`key_type` must be one of {', '.join(KEY_TYPES)}, not {self.key_type}")
         _ = self.indexing  # checks its settings
 
 

@@ -148,7 +148,7 @@ class Editor:
     ) -> Removed:
         """Remove the units that match all given values. A sentence is removed with its last unit."""
         if unit_id is None and origin is None and source is None and target is None:
-            raise SettingError("give what to remove: `unit_id`, `origin`, `source` or `target`")
+            raise SettingError("say what to remove with `unit_id`, `origin`, `source` or `target`")
         with write_lock(self.folder, wait=_LOCK_TIMEOUT):
             self._stored = None
             manifest = Manifest.load(self.folder)

@@ -36,7 +36,7 @@ app = typer.Typer(
     help="Adaptive kNN machine translation: a frozen Hugging Face model learns a domain from a translation memory.",
     **_SETTINGS,  # type: ignore[arg-type]
 )
-bench = typer.Typer(help="Measure speed: of decoding and search, of indexes, or of the server.", **_SETTINGS)  # type: ignore[arg-type]
+bench = typer.Typer(help="Measure the speed of decoding and search, of indexes, or of the server.", **_SETTINGS)  # type: ignore[arg-type]
 
 
 def _add(group: typer.Typer, function: Callable[..., None], panel: str | None, example: str) -> None:

@@ -30,7 +30,7 @@ _SHOWN_SETTINGS = ("k", "max_k", "temperature", "knn_share", "asked_share")
 @dataclass(frozen=True)
 class _InputOptions:
     format: Format = None
-    limit: Annotated[int | None, input_option("--limit", min=1, help="Use only the first pairs, this many.")] = None
+    limit: Annotated[int | None, input_option("--limit", min=1, help="Use only the first N pairs.")] = None
 
 
 @dataclass(frozen=True)

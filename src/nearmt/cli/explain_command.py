@@ -14,10 +14,12 @@ from nearmt.cli.options import (
     StorePath,
     output_option,
 )
-from nearmt.cli.output import print_json
+from nearmt.cli.output import print_json, warn_empty_filter
+from nearmt.errors import SettingError
 
 if TYPE_CHECKING:
     from nearmt.decoding.evidence import TokenEvidence
+    from nearmt.methods.mixture import Method
 
 
 def explain(
@@ -36,6 +38,8 @@ def explain(
     from nearmt.translator import Translator
 
     run.set_threads()
+    if not text.strip():
+        raise SettingError("there is no sentence to explain: the text is empty")
     translator = Translator(
         [store, *(retrieval.also or [])],
         model=model.request(),
@@ -49,8 +53,22 @@ def explain(
         print_json({"source": result.source, "text": result.text, "score": result.score, "tokens": tokens})
         return
     print(f"{result.text}\n")
+    print(f"{_method_text(translator.method)}\n")
+    warn_empty_filter(translator)
     for token in result.tokens:
         _print_token(token, neighbors)
+
+
+def _method_text(method: "Method | None") -> str:
+    """The method and the settings that its weights depend on: e_i = exp(-(d_i - d_1) / T)."""
+    from nearmt.methods.registry import describe_method
+
+    settings = describe_method(method)
+    damping = settings.get("guard")
+    shown = {"K": settings.get("max_k", settings.get("k")), "T": settings.get("temperature")}
+    parts = [f"{name} {value:g}" for name, value in shown.items() if value is not None]
+    parts += [f"damping {damping['strength']:g}"] if damping else []
+    return ", ".join([f"method {method.name if method is not None else 'base'}", *parts])
 
 
 def _print_token(token: "TokenEvidence", num_neighbors: int) -> None:
@@ -59,7 +77,8 @@ def _print_token(token: "TokenEvidence", num_neighbors: int) -> None:
     instead = "" if token.is_models_first_choice else f", which would say {first} ({probability:.0%})"
     print(f"{mark} {token.token:<16} {token.probability:4.0%}   the model alone {token.nmt_probability:.0%}{instead}")
     sizes = "  ".join(f"{size}: {probability:.2f}" for size, probability in token.size_probabilities.items())
-    print(f"    model's share {token.nmt_share:.2f}   number of neighbours {sizes}")
+    counts = f"   number of neighbours {sizes}" if len(token.size_probabilities) > 2 else ""
+    print(f"    model's share {token.nmt_share:.2f}{counts}")
     for neighbor in token.neighbors[:num_neighbors]:
         segment = neighbor.segment
         where = " ".join(part for part in (segment.origin, segment.unit_id) if part)

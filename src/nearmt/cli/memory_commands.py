@@ -118,7 +118,7 @@ def remove(store: StorePath, wanted: _RemoveOptions, run: RunOptions) -> None:
     removed = opened.remove(**vars(wanted))
     if run.as_json:
         print_json(removed.as_dict())
-    else:
+    elif removed.units:
         print(f"{number_of(removed.units, 'unit')} removed, {number_of(removed.sentences, 'sentence')} deleted")
         say_due(opened.info()["health"], store)
     if not removed.units:
@@ -127,7 +127,7 @@ def remove(store: StorePath, wanted: _RemoveOptions, run: RunOptions) -> None:
 
 
 def compact(store: StorePath, run: RunOptions) -> None:
-    """Rewrite the live data of a store with a new index; removed text is then in no file.
+    """Rewrite the live data of a store with a new index; this also deletes removed text from its files.
 
     The store can be used and changed while this runs.
     """

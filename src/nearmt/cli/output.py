@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -17,8 +17,18 @@ from rich.table import Table
 
 from nearmt.progress import Progress, silent
 
+if TYPE_CHECKING:
+    from nearmt.translator import Translator
+
 _SECONDS_BETWEEN_LINES = 10.0
 errors = Console(stderr=True, highlight=False)
+
+
+def warn_empty_filter(translator: "Translator") -> None:
+    """Say so if a filter leaves nothing of the memory: a misspelt origin would switch it off silently."""
+    wanted = translator.filter
+    if not wanted.is_empty and not any(wanted.sentences(reader.snapshot).any() for reader in translator.readers):
+        say("Warning: no unit of the memory matches the filter, so the model translates alone.")
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from nearmt.cli.options import (
     decoding_option,
     output_option,
 )
-from nearmt.cli.output import reporting
+from nearmt.cli.output import reporting, warn_empty_filter
 from nearmt.errors import SettingError
 from nearmt.outputs import check_output, writing_text
 from nearmt.progress import Progress
@@ -85,6 +85,7 @@ def translate(
         filter=retrieval.filter(),
         decoding=settings,
     )
+    warn_empty_filter(translator)
     if document is not None:
         fill_document(translator, document, run)
         return

@@ -1,9 +1,9 @@
 """Finds out which format a file is in and reads its sentence pairs.
 
-To add a format, add it to `extensions` and give it a line in `_read_file`.
+To add a format, add it to `extensions` and its reader to `READERS`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from nearmt.corpus.extensions import FORMATS, PO_TEMPLATE, extension_of, format_by_name
@@ -15,6 +15,15 @@ from nearmt.corpus.streams import STDIN, check_readable, read_lines
 from nearmt.corpus.tmx import read_tmx
 from nearmt.corpus.xliff import read_xliff
 from nearmt.errors import CorpusError, SettingError
+
+# Line-aligned text, which comes in two files, is read by `read_aligned`.
+READERS: dict[str, Callable[[str | Path, LanguagePair, PairSieve], Iterator[SentencePair]]] = {
+    "tmx": read_tmx,
+    "xliff": read_xliff,
+    "po": read_po,
+    "tsv": read_tsv,
+    "jsonl": read_jsonl,
+}
 
 
 def detect_format(path: str | Path) -> str:
@@ -94,14 +103,6 @@ def _read_all(
 def _read_file(
     format: str, paths: tuple[str | Path, ...], languages: LanguagePair, sieve: PairSieve
 ) -> Iterator[SentencePair]:
-    if format == "tmx":
-        return read_tmx(paths[0], languages, sieve)
-    if format == "xliff":
-        return read_xliff(paths[0], languages, sieve)
-    if format == "po":
-        return read_po(paths[0], languages, sieve)
-    if format == "tsv":
-        return read_tsv(paths[0], sieve)
-    if format == "jsonl":
-        return read_jsonl(paths[0], languages, sieve)
-    return read_aligned(paths[0], paths[1], sieve)
+    if format == "lines":
+        return read_aligned(paths[0], paths[1], sieve)
+    return READERS[format](paths[0], languages, sieve)

@@ -35,8 +35,11 @@ def _checked_date(text: str, where: str) -> str | None:
     return date
 
 
-def read_tsv(path: str | Path, sieve: PairSieve) -> Iterator[SentencePair]:
-    """Columns: source, target and optionally unit id, origin and date; further columns are ignored."""
+def read_tsv(path: str | Path, languages: LanguagePair, sieve: PairSieve) -> Iterator[SentencePair]:
+    """Columns: source, target and optionally unit id, origin and date; further columns are ignored.
+
+    A TSV file does not name its languages.
+    """
     name, file_origin = display_name(path), origin_name(path)
     for number, line in _numbered_lines(path):
         if not line.strip():

@@ -127,6 +127,8 @@ class Manifest:
         except FileNotFoundError:
             if (folder / COPY).is_file():
                 raise StoreDamagedError(f"{path} is missing: run nearmt verify {folder}") from None
+            if not folder.exists():
+                raise StoreError(f"{folder} does not exist") from None
             raise StoreError(f"{folder} is not a nearmt store: it has no {NAME}") from None
         except NotADirectoryError:
             raise StoreError(f"{folder} is not a nearmt store: it is a file, not a folder") from None

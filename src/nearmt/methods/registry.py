@@ -58,6 +58,12 @@ class MethodRequest:
         return {name: value for name, value in given.items() if value is not None}
 
 
+def available_methods(manifest: Manifest) -> tuple[str, ...]:
+    """The methods that a store can translate with, without further settings."""
+    tuned = tuple(_TAKES) if manifest.adaptation is not None else ()
+    return ("base", *tuned, *manifest.networks)
+
+
 def best_of(manifest: Manifest) -> str:
     """The name of the method that AUTO stands for."""
     return manifest.adaptation.method if manifest.adaptation is not None else "adaptive"
@@ -87,20 +93,23 @@ def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever, engine
 def _training_hint(folder: Path, networks: Mapping[str, str], name: str) -> str:
     """How to train this network without losing the store's other networks."""
     wanted = [method for method in TRAINED if method in networks or method in (*USUALLY_TRAINED, name)]
-    methods = "" if set(wanted) == set(USUALLY_TRAINED) else f" with `methods` {','.join(wanted)}"
+    methods = "" if set(wanted) == set(USUALLY_TRAINED) else f" `methods` {','.join(wanted)}"
     return f"run nearmt train {folder}{methods}"
 
 
 def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method | None:
     """The requested method, with the store's settings where none are given. None is the plain model."""
-    if request.name == AUTO:
+    is_chosen = request.name != AUTO
+    if not is_chosen:
         request = replace(request, name=best_of(snapshot.manifest))
     if request.name not in METHODS:
         raise SettingError(f"the method must be one of {', '.join((AUTO, *METHODS))}, not {request.name}")
     takes = _TAKES.get(request.name, ())
     unused = [f"`{name}`" for name in request.settings if name not in takes]
     if unused:
-        raise SettingError(f"{request.name} does not take {' and '.join(unused)}")
+        name = request.name if is_chosen else f"the store's best method, {request.name},"
+        fitting = " or ".join(method for method, settings in _TAKES.items() if {*request.settings} <= {*settings})
+        raise SettingError(f"{name} does not take {' and '.join(unused)}: use `method` {fitting}")
     if request.name == "base":
         return None
     if request.name in TRAINED:

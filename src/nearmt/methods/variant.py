@@ -19,7 +19,7 @@ def knn_distribution(scores: torch.Tensor, neighbors: Neighbors) -> torch.Tensor
 
 
 def weights_from_logit(p_knn: torch.Tensor, share_logit: torch.Tensor, neighbors: Neighbors) -> MixtureWeights:
-    """p = λ·p_kNN + (1-λ)·p_NMT with λ = sigmoid(share_logit), (rows,); `p_knn` has one number a slot, (rows, K).
+    """p = λ·p_kNN + (1-λ)·p_NMT with λ = sigmoid(share_logit), (rows,); `p_knn` has one number per slot, (rows, K).
 
     A row without neighbours is the model alone.
     """

@@ -15,7 +15,7 @@ from nearmt.datastore import Filter, Manifest, Origin, open_finished, origins
 from nearmt.decoding.beam import BeamSettings
 from nearmt.decoding.decoder import DecodingSettings
 from nearmt.errors import NearMTError
-from nearmt.methods.registry import MethodRequest, best_of
+from nearmt.methods.registry import MethodRequest, available_methods, best_of
 from nearmt.models import Seq2Seq
 from nearmt.retrieval.reader import Reader
 from nearmt.server.http.errors import ApiError, from_nearmt
@@ -173,7 +173,7 @@ class StoreRegistry:
             name,
             manifest.languages.source,
             manifest.languages.target,
-            ("base", *(("vanilla", "uniform") if manifest.adaptation else ()), *manifest.networks),
+            available_methods(manifest),
             best_of(manifest),
             manifest.created_at,
             manifest.changed_at,
