@@ -68,6 +68,7 @@ lint: $(READY)
 
 types: $(READY)
 	$(RUN)/mypy
+	$(RUN)/mypy --config-file tests/mypy.ini
 
 tests: $(READY)
 	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -144,22 +145,22 @@ def measure_memory(model: str, path: str, num_pairs: int = 4000) -> dict[str, ob
     return {"small": results[0], "large": results[1], "growth": round(growth, 4)}
 
 
-def rate_on_ray(model: object, memory: Path, out: Path, workers: int) -> float:
+def rate_on_ray(model: Any, memory: Path, out: Path, workers: int) -> float:
     """Return pairs per second, counted from the moment when all workers have loaded the model."""
     from nearmt.building.builder import BuildSettings
     from nearmt.building.ray import RaySettings
     from nearmt.store import build
 
     marks: list[tuple[float, int]] = []  # time and number of pairs committed by then
-    done = 0
+    decoded = 0
 
-    def listen(stage: str, count: int, total: int | None) -> None:
-        nonlocal done
-        done = count if stage == "decoding" else done
-        if stage == "decoding" or (stage == "workers" and count == total):
+    def listen(stage: str, done: int, total: int | None) -> None:
+        nonlocal decoded
+        decoded = done if stage == "decoding" else decoded
+        if stage == "decoding" or (stage == "workers" and done == total):
             if stage == "workers":
                 marks.clear()
-            marks.append((time.perf_counter(), done))
+            marks.append((time.perf_counter(), decoded))
 
     build(
         memory,
@@ -277,7 +278,7 @@ def measure_tmx(size: int = 10**9) -> dict[str, float]:
         }
 
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., object]] = {
     "metak": measure_metak,
     "build": measure_build,
     "memory": measure_memory,

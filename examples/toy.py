@@ -128,7 +128,6 @@ def _configuration(vocabulary: int, width: int) -> MarianConfig:
         decoder_start_token_id=PAD,
         forced_eos_token_id=EOS,
         scale_embedding=True,
-        static_position_embeddings=True,
         tie_word_embeddings=True,
     )
 

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import toy
 from typer.testing import CliRunner
@@ -22,12 +23,12 @@ from nearmt.models import Seq2Seq
 HEADINGS = ("file", "damage", "`nearmt verify` says", "repair with the model", "exit", "repair without", "exit")
 
 
-def run(*arguments: object) -> tuple[int, dict]:
+def run(*arguments: object) -> tuple[int, dict[str, Any]]:
     done = CliRunner().invoke(app, [*map(str, arguments), "--json", "--quiet"], catch_exceptions=False)
     return done.exit_code, json.loads(done.stdout)
 
 
-def summary(repaired: dict) -> str:
+def summary(repaired: dict[str, Any]) -> str:
     """A short description of a repair."""
     parts = [f"{repaired['kept_sentences']} kept"]
     names = {

@@ -28,7 +28,7 @@ class LiteServer:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def uri(self) -> str:
@@ -46,9 +46,13 @@ class LiteServer:
         log = (self.folder / "server.log").open("ab")
         with log:
             self._process = subprocess.Popen(
-                self.command(), stdout=log, stderr=log, start_new_session=True, cwd=self.folder,
+                self.command(),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.folder,
                 env={**os.environ, "OMP_NUM_THREADS": "1", **self.environment()},
-            )  # fmt: skip
+            )
         until = time.monotonic() + 600
         while not self._answers():
             assert self._process.poll() is None, (self.folder / "server.log").read_text(errors="replace")

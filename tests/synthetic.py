@@ -20,8 +20,14 @@ def bare(neighbors: Neighbors) -> Retrieved:
 
         return fail
 
-    parts = ("states", "keys", "stored_probabilities", "neighbor_probabilities", "top_probabilities")
-    return Retrieved(neighbors, *(refuse(part) for part in parts))
+    return Retrieved(
+        neighbors,
+        refuse("states"),
+        refuse("keys"),
+        refuse("stored_probabilities"),
+        refuse("neighbor_probabilities"),
+        refuse("top_probabilities"),
+    )
 
 
 def make_cache(num_tokens: int = 1500, max_k: int = 8, trust: str = "distance", seed: int = 1) -> NeighborCache:

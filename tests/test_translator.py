@@ -208,6 +208,7 @@ def test_an_untrained_store_translates_only_with_an_explicit_method(toy_model, c
 def test_meta_k_is_refused_with_other_distances_than_in_training(store_copy, toy_model, saw):
     manifest = Manifest.load(store_copy)
     training = manifest.adaptation
+    assert training
     manifest.changed(adaptation=replace(training, retrieval=replace(training.retrieval, **saw))).save(store_copy)
     with pytest.raises(StoreMismatchError, match="nearmt train"):
         Translator(store_copy, model=toy_model)
@@ -216,6 +217,7 @@ def test_meta_k_is_refused_with_other_distances_than_in_training(store_copy, toy
 def test_meta_k_works_with_any_index_that_is_reranked_on_the_same_keys(store_copy, toy_model):
     manifest = Manifest.load(store_copy)
     training = manifest.adaptation
+    assert training
     saw = replace(training.retrieval, index="IVF8,PQ8", reranked=64)
     manifest.changed(adaptation=replace(training, retrieval=saw)).save(store_copy)
     assert Translator(store_copy, model=toy_model).method.name == "adaptive"
@@ -294,6 +296,7 @@ def test_a_network_is_not_committed_to_a_store_that_was_rebuilt(store_copy, toy_
 
     snapshot = Store(store_copy).snapshot()
     manifest = snapshot.manifest
+    assert manifest.adaptation
     manifest.changed(created_at="2001-01-01T00:00:00Z").save(store_copy)
     with pytest.raises(StoreError, match="rebuilt during the training"):
         commit_training(snapshot, {"adaptive": MetaK(4, 1.0)}, manifest.adaptation)

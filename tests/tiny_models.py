@@ -193,7 +193,7 @@ def make_nllb(folder: Path, *, seed: int = 4) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = ["<s>", "<pad>", "</s>", "<unk>", "▁"]
     words = [f"▁{word}" for word in SOURCE_WORDS + TARGET_WORDS + ["."]]
-    merges: list[tuple[str, str]] = []
+    merges: list[Any] = []  # pairs, though NllbTokenizer declares strings
     for word in words:
         vocabulary += list(word)
         for i in range(1, len(word)):
@@ -253,6 +253,11 @@ def make_t5(folder: Path, *, seed: int = 7) -> Path:
     tokenizer = T5Tokenizer(vocab=[*specials, *_unigram_pieces(folder)], extra_ids=4)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(seed)
+    common: dict[str, Any] = {  # fields of every configuration, which T5Config does not declare
+        "decoder_start_token_id": 0,
+        "tie_word_embeddings": True,
+        "task_specific_params": {"translation_de_to_en": {"prefix": "translate German to English: "}},
+    }
     config = T5Config(
         vocab_size=len(tokenizer),
         d_model=32,
@@ -260,10 +265,8 @@ def make_t5(folder: Path, *, seed: int = 7) -> Path:
         d_ff=64,
         num_layers=2,
         num_heads=4,
-        decoder_start_token_id=0,
         initializer_factor=1.0,
-        tie_word_embeddings=True,
-        task_specific_params={"translation_de_to_en": {"prefix": "translate German to English: "}},
+        **common,
     )
     return _save(T5ForConditionalGeneration(config), folder, eos=1, scale=1.5)
 

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import faiss
@@ -67,7 +68,7 @@ class Torture:
             change = random_change(self.random, self.memory, kind)
             if kind == "repair":
                 damage(self.store, self.random)
-            self._measure(kind, lambda change=change: perform(self.store, change, self.model), self.store)
+            self._measure(kind, partial(perform, self.store, change, self.model), self.store)
             self.memory.apply(change)
         repair_again(self.store, self.model)
 

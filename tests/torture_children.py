@@ -46,10 +46,10 @@ class _Watch:
         sys.addaudithook(self._on_event)
         flush = os.fsync
 
-        def fsync(descriptor: int) -> None:
-            path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        def fsync(fd: Any) -> None:
+            path = str(Path(f"/proc/self/fd/{fd}").readlink())
             self.record(path)
-            flush(descriptor)
+            flush(fd)
             self.record(path)
 
         os.fsync = fsync

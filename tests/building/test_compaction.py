@@ -77,7 +77,7 @@ def test_the_index_is_chosen_by_size_if_too_few_entries_are_left(toy_model, tmp_
 
 
 def test_verifying_during_a_compaction_reports_no_damage(store, monkeypatch):
-    inspected = []
+    inspected: list[int] = []
 
     def inspect_late(folder, manifest, on_commit):
         if not inspected:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from nearmt.translator import Translator
 from torture_store import check_search, content_of, refusal, settle
 
 SOURCE = "heute öffnet die tabelle die große zelle ."
-VANILLA = {"method": "vanilla", "k": 4, "temperature": 1.0, "knn_share": 0.5}
+VANILLA: dict[str, Any] = {"method": "vanilla", "k": 4, "temperature": 1.0, "knn_share": 0.5}
 
 
 def check_reading(folder: Path, toy_model) -> None:
@@ -149,6 +150,7 @@ def test_a_manifest_is_restored_from_its_copy(made, harmed, toy_model, name, how
     assert json.loads((harmed / name).read_bytes())["model"] == json.loads(before)["model"]
     assert (harmed / "data-000001").exists()  # only the manifest was rewritten
     if how != "missing":
+        assert repaired.damaged_files
         assert (Path(repaired.damaged_files) / name).read_bytes() == damaged
 
 

@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from nearmt.building.editing import Editor
 from nearmt.building.repair import repair_with as repair
 from nearmt.corpus import SentencePair
 from nearmt.datastore import BuildProgress, Filter, Languages, Manifest, Snapshot, verify
+from nearmt.models import Seq2Seq
 from nearmt.retrieval.reader import Reader
 from properties import examples
 
@@ -83,7 +85,7 @@ class LivingStore(RuleBasedStateMachine):
 
     @rule(given=strategies.lists(pairs, min_size=1, max_size=5))
     def add(self, given: list[SentencePair]) -> None:
-        self.editor.add(given, FakeModel())
+        self.editor.add(given, cast(Seq2Seq, FakeModel()))
         self.expected.add(given)
 
     @rule(unit_id=unit_ids, origin=origins, source=strategies.none() | texts)
@@ -157,6 +159,4 @@ def _small_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearmt.retrieval.search._ADDED_AT_ONCE", 8)
 
 
-@pytest.mark.usefixtures("_small_tail")
-class TestLivingStore(LivingStore.TestCase):
-    """Hundreds of steps; `make fuzz` runs many thousands."""
+TestLivingStore = LivingStore.TestCase  # hundreds of steps; `make fuzz` runs many thousands

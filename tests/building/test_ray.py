@@ -69,8 +69,8 @@ def assert_same_store(found: Snapshot, expected: Snapshot) -> None:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     np.testing.assert_array_equal(found.units[UNIT_FIELDS], expected.units[UNIT_FIELDS])
     assert list(found.all_units()) == list(expected.all_units())
-    decoded = [snapshot.key_code.decode(snapshot.keys) for snapshot in (found, expected)]
-    np.testing.assert_allclose(*decoded, atol=2e-2, rtol=2e-3)
+    decoded, expected_keys = (snapshot.key_code.decode(snapshot.keys) for snapshot in (found, expected))
+    np.testing.assert_allclose(decoded, expected_keys, atol=2e-2, rtol=2e-3)
     np.testing.assert_allclose(found.probabilities.astype(float), expected.probabilities.astype(float), atol=2e-3)
     counts = [snapshot.manifest.extent.counts for snapshot in (found, expected)]
     assert counts[0] == counts[1]
@@ -103,8 +103,10 @@ def test_int8_keys_share_one_range_and_workers_use_the_engine_of_the_model(ray_h
     expected = built(memory, fast, tmp_path / "local.store", settings=settings)
     found = built(memory, fast, tmp_path / "ray.store", settings=settings, cluster=RaySettings())
     assert found.manifest.model["engine"] == "int8"
-    lowest = [np.array(snapshot.manifest.key_range["lowest"]) for snapshot in (found, expected)]
-    np.testing.assert_allclose(*lowest, atol=1e-2)
+    found_range, expected_range = found.manifest.key_range, expected.manifest.key_range
+    assert found_range
+    assert expected_range
+    np.testing.assert_allclose(found_range["lowest"], expected_range["lowest"], atol=1e-2)
     assert_same_store(found, expected)
 
 
@@ -128,7 +130,9 @@ def worker_pids() -> list[int]:
 
 
 def test_a_killed_worker_is_replaced_without_effect_on_the_store(ray_here, memory, toy_model, local, tmp_path):
-    ready, killed, earlier = [], [], worker_pids()
+    ready: list[int] = []
+    killed: list[int] = []
+    earlier = worker_pids()
 
     def listen(stage: str, done: int, total: int | None) -> None:
         if stage != "workers":

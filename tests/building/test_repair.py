@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from nearmt.translator import Translator
 from torture_store import ADAPTATION, BUILD, content_of, settle, write_memory
 
 SOURCE = "heute öffnet die tabelle die große zelle ."
-VANILLA = {"method": "vanilla", "k": 4, "temperature": 1.0, "knn_share": 0.5}
+VANILLA: dict[str, Any] = {"method": "vanilla", "k": 4, "temperature": 1.0, "knn_share": 0.5}
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_repair_refuses_another_model(harmed, client, tmp_path):
 
 
 def test_control_characters_of_a_damaged_text_are_not_printed(monkeypatch):
-    output = []
+    output: list[str] = []
     monkeypatch.setattr("nearmt.cli.verify_output.say", output.append)
     _say_lost([Lost("die\x00 \x1b[31mzelle", None, "client")], 1)
     assert output == ["  lost: client: die\ufffd \ufffd[31mzelle"]
@@ -212,7 +213,9 @@ def test_without_hard_links_the_damaged_files_are_moved(made, harmed, toy_model,
 
     monkeypatch.setattr("os.link", fail)
     harm(harmed, "keys.float16", "flipped")
-    kept = Path(repair(harmed, lambda manifest: toy_model).damaged_files)
+    damaged_files = repair(harmed, lambda manifest: toy_model).damaged_files
+    assert damaged_files
+    kept = Path(damaged_files)
     assert content_names(kept / "data-000001") == content_names(made / "data-000001")
     assert (kept / "manifest.json").exists()
     assert verify(harmed).is_sound

@@ -282,12 +282,12 @@ def test_build_uses_the_chosen_engine(client, tmp_path):
 def test_log_lines_estimate_the_remaining_time(monkeypatch, capsys):
     clock = iter([0.0, 60.0, 60.0, 75.0, 3700.0])
     monkeypatch.setattr("nearmt.cli.output.time.monotonic", lambda: next(clock))
-    told = []
-    monkeypatch.setattr("nearmt.cli.output.errors.print", told.append)
+    lines: list[str] = []
+    monkeypatch.setattr("nearmt.cli.output.errors.print", lines.append)
     report = _LineReporter()
     for stage, done, total in [("a", 0, 40), ("a", 10, 40), ("b", 1, None), ("a", 2, 40), ("a", 4, 40)]:
         report(stage, done, total)
-    assert told == ["a 0 of 40", "a 10 of 40, 3 min left", "b 1", "a 2 of 40", "a 4 of 40, 18 h 8 min left"]
+    assert lines == ["a 0 of 40", "a 10 of 40, 3 min left", "b 1", "a 2 of 40", "a 4 of 40, 18 h 8 min left"]
 
 
 def test_index_memory_limit_is_stored(client, tmp_path):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from command_line import assert_one_sentence, nearmt
 from nearmt.cli import main
@@ -45,7 +46,9 @@ def test_fields_become_options_of_the_command(message, expected):
 
 
 def test_fields_become_options_of_the_command_that_a_message_mentions():
-    running, commands = typer.main.get_command(app), typer.main.get_command(nearmt_app).commands
+    running, group = typer.main.get_command(app), typer.main.get_command(nearmt_app)
+    assert isinstance(group, TyperGroup)
+    commands = group.commands
     message = "run nearmt train a.store with `methods` robust, or use `knn_share`"
     assert with_options(message, running, commands) == "run nearmt train a.store with --methods robust, or use --share"
     assert with_options("run nearmt verify with `repair`", running, commands) == "run nearmt verify with --repair"

@@ -35,7 +35,7 @@ COMMANDS = dict(commands())
 
 
 def test_every_command_is_in_a_panel():
-    root = typer.main.get_command(app)
+    root: Any = typer.main.get_command(app)
     found: dict[str, list[str]] = {}
     for name, command in root.commands.items():
         found.setdefault(command.rich_help_panel, []).append(name)

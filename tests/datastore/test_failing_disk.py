@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,7 @@ def test_a_failing_flush_or_rename_leaves_the_store_before_or_after_the_change(m
         with pytest.MonkeyPatch.context() as patch:
             for name in ("fsync", "rename", "replace", "mkdir"):
                 patch.setattr(os, name, failing.wrap(getattr(os, name)))
-            error = refusal(lambda folder=folder: perform(folder, CHANGES[kind], toy_model))
+            error = refusal(partial(perform, folder, CHANGES[kind], toy_model))
         if error is None:
             assert content_of(Snapshot.open(folder)) == after
             break
@@ -115,7 +116,7 @@ def test_a_file_that_cannot_grow_leaves_the_store_intact(made, toy_model, tmp_pa
     for number, size in enumerate(sizes):
         folder = Path(shutil.copytree(made, tmp_path / f"{number}.store"))
         with largest_file(size - 10 if kind in ("compact", "train") else size + 10):
-            error = refusal(lambda folder=folder: perform(folder, CHANGES[kind], toy_model))
+            error = refusal(partial(perform, folder, CHANGES[kind], toy_model))
         if error is not None:
             assert "disk" in error
             failures += 1
@@ -193,7 +194,8 @@ def test_a_read_only_store_can_be_read_and_refuses_changes(fresh, toy_model, has
             assert translated[0].text
             assert Store(fresh).info()["units"] == sum(before.values())
             for change in CHANGES.values():
-                error = refusal(lambda change=change: perform(fresh, change, toy_model))
+                error = refusal(partial(perform, fresh, change, toy_model))
+                assert error
                 assert "no permission to write there" in error
             with pytest.raises(StoreError, match="no permission"):
                 Store(fresh).repair()

@@ -14,6 +14,7 @@ from nearmt.translator import Translator
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 _spec = importlib.util.spec_from_file_location("golden_make", GOLDEN / "make.py")
+assert _spec
 golden = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(golden)
 

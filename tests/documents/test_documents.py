@@ -61,7 +61,7 @@ def test_finished_file_is_unchanged(fill):
 
 
 BOMB = '<!DOCTYPE xliff [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>'
-HOSTILE = {
+HOSTILE: dict[str, list[tuple[str | bytes, str]]] = {
     "a.xlf": [
         ("", "is empty"),
         ("<xliff", "not well-formed"),

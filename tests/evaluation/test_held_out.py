@@ -23,7 +23,7 @@ def test_pairs_too_long_for_the_model_are_left_out(toy_model):
 def test_held_out_sentences_are_translated_and_scored(client, toy_model):
     translator = Translator(client.store, model=toy_model)
     pairs = [SentencePair(*pair) for pair in client.test_pairs[:8]]
-    done = []
+    done: list[int] = []
     scored = translate_held_out(
         translator.decoder(translator.method), HeldOutSet.from_pairs(toy_model, pairs), done.append
     )
@@ -39,6 +39,7 @@ def test_a_dev_set_keeps_the_exclusions_of_its_sentences(client, toy_model):
     dev = dev_from_pairs(toy_model, snapshot, [stored, new], "test")
     assert dev.held_out([1]).excluded is None
     excluded = dev.held_out([1, 0]).excluded
+    assert excluded
     assert excluded[0] is None
     np.testing.assert_array_equal(excluded[1], dev.excluded[0])
     assert dev.held_out([1, 0]).pairs == [new, stored]

@@ -13,6 +13,7 @@ from nearmt.experiments.paper.config import READY, SECTIONS
 from nearmt.experiments.paper.lab import Lab
 from nearmt.experiments.paper.main_table import MainTable
 from nearmt.experiments.paper.workspace import Workspace
+from nearmt.methods.metak import MetaK
 from nearmt.models import Seq2Seq
 
 CONFIG = """
@@ -169,6 +170,7 @@ def test_the_papers_protocol_fixes_temperature_and_uses_all_of_dev(config_path, 
     lab = Lab(load_config(path), model, tmp_path)
     domain = lab.domains["Half"]
     network = lab.network(domain, 4)
+    assert isinstance(network, MetaK)
     assert (network.temperature, network.distance_scale) == (100.0, 1.0)
     train_part, select_part = domain.parts(4)
     assert len(train_part) == len(select_part) == len(domain.cache)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nearmt.errors import MarkupError, SettingError
 from nearmt.markup import XML, rules_for, translate_marked, translate_with_ways
+from nearmt.markup.rules import Kind
 from properties import examples
 
 TRANSLATORS = {
@@ -88,7 +89,7 @@ class TagCounter(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags = Counter()
+        self.tags: Counter[object] = Counter()
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -199,7 +200,7 @@ def test_translate_is_called_at_most_twice():
     assert len(calls) == 2
 
 
-HOSTILE = {
+HOSTILE: dict[str, tuple[Kind, str]] = {
     "deep": ("xml", "<b>" * 10_000 + "tief" + "</b>" * 10_000),
     "deep without words": ("xml", "wort " + "<b>" * 10_000 + "</b>" * 10_000 + " wort"),
     "deep with words": ("xml", "a <b>" * 2_500 + "tief" + "</b>" * 2_500),

@@ -33,12 +33,12 @@ SINGLE = st.tuples(*map(st.sampled_from, (("", " "), ("<x/>", "&lt;b&gt;", "<x><
 def tags_between_words(*, has_singles_at_edges):
     """Tags among words that are often the same. There is a space or a single tag between any two words."""
 
-    def extend(inner):
+    def extend(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         pair = st.tuples(st.sampled_from("bg"), inner).map(lambda pair: f"<{pair[0]}>{pair[1]}</{pair[0]}>")
-        row = st.tuples(inner, st.just(" ") | SINGLE, inner)
+        row = st.tuples(inner, st.just(" ") | SINGLE, inner).map("".join)
         if has_singles_at_edges:
-            row |= st.tuples(SINGLE, inner) | st.tuples(inner, SINGLE)
-        return pair | row.map("".join)
+            row |= st.tuples(SINGLE, inner).map("".join) | st.tuples(inner, SINGLE).map("".join)
+        return pair | row
 
     return st.recursive(st.sampled_from(list(LEXICON)), extend, max_leaves=12)
 

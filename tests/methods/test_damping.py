@@ -15,6 +15,7 @@ from nearmt.methods.mixture import Vanilla
 from nearmt.methods.network_file import load_network, network_bytes
 from nearmt.methods.retrieved import Retrieved, RunningDistance, running_distance
 from nearmt.retrieval.neighbors import Neighbors
+from nearmt.retrieval.search import Retriever
 from nearmt.store import Store
 from nearmt.training.cache import NeighborCache
 from nearmt.training.devset import collect_cache, dev_from_pairs, load_pairs
@@ -29,7 +30,13 @@ SCHEDULE = TrainingSettings(steps=1000, first_check=100, learning_rate=3e-3)
 
 
 class NoColumns:
-    keys = probabilities = np.zeros(0)
+    """The methods tested here read neither keys nor stored probabilities."""
+
+    def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("the method read keys")
+
+    def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("the method read stored probabilities")
 
 
 def even_damping(middle: float, far: float, strength: float, scale: float = 1.0) -> Damping:
@@ -119,7 +126,8 @@ def test_stages_follow_the_number_of_tokens():
 
 
 def test_a_stage_with_few_tokens_uses_the_limits_of_all_tokens(learned):
-    damping = fit_damping(*learned[:2], learned[2].network, NoColumns()).damping  # sentences of ten tokens
+    train, held, trained = learned  # sentences of ten tokens
+    damping = fit_damping(train, held, trained.network, NoColumns()).damping
     assert damping.middle[6] == damping.middle[7] != damping.middle[5]
 
 
@@ -178,6 +186,7 @@ def test_training_and_evidence_compute_the_same_running_distances(client, toy_mo
     translator = Translator(client.store, model=toy_model)
     pairs = load_pairs(client.test, translator.snapshot.manifest.languages).pairs[:6]
     dev = dev_from_pairs(toy_model, translator.snapshot, pairs, "test")
+    assert isinstance(translator.retriever, Retriever)
     cache = collect_cache(toy_model, translator.retriever, dev, 8)
     for sentence in range(6):
         rows = (cache.sentence_ids == sentence).nonzero().flatten()

@@ -1,5 +1,7 @@
 """Meta-k: the network as in the paper, and what it learns."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,8 +9,6 @@ from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.methods.metak import MetaK
 from nearmt.methods.mixture import Vanilla, mix
 from nearmt.methods.network_file import load_network, network_bytes
-from nearmt.retrieval.neighbors import Neighbors
-from nearmt.training.cache import NeighborCache
 from nearmt.training.schedule import Batches, TrainingSettings
 from nearmt.training.train_metak import distance_scale, likelihood_table, train_metak
 from nearmt.training.tune_vanilla import rank_vanilla, temperatures, vanilla_loss
@@ -24,6 +24,7 @@ def test_the_network_has_the_papers_number_of_parameters():
 def test_the_first_layer_is_initialised_block_by_block():
     torch.manual_seed(1)
     weight = MetaK(32, 10.0, hidden=512).layers[0].weight
+    assert isinstance(weight, torch.Tensor)
     by_hand = (2 / (32 + 512)) ** 0.5  # xavier-normal of one block
     assert weight[:, :32].std().item() == pytest.approx(0.01 * by_hand, rel=0.05)
     assert weight[:, 32:].std().item() == pytest.approx(0.1 * by_hand, rel=0.05)
@@ -127,11 +128,8 @@ def test_a_damaged_network_file_is_named(tmp_path):
 
 def test_training_uses_the_model_alone_where_no_neighbor_was_found():
     cache = make_cache()
-    nothing = torch.zeros_like(cache.neighbors.found)
-    neighbors = Neighbors(
-        *[getattr(cache.neighbors, n) for n in ("squared_distances", "token_ids", "entry_ids")], nothing
-    )
-    table = likelihood_table(NeighborCache(**{**vars(cache), "neighbors": neighbors}), (0, 1, 8), 10.0)
+    neighbors = replace(cache.neighbors, found=torch.zeros_like(cache.neighbors.found))
+    table = likelihood_table(replace(cache, neighbors=neighbors), (0, 1, 8), 10.0)
     assert table.exp().allclose(torch.full_like(table, 0.3))
 
 

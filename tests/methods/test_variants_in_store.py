@@ -74,10 +74,11 @@ def test_evidence_agrees_with_what_decoding_saw(trained, toy_model, client, name
 def test_the_default_method_is_the_network_with_the_lowest_held_out_loss(trained, toy_model, client, tmp_path):
     described = Store(trained).info()["adaptation"]
     losses = {name: described["held_out"][f"{name}_loss"] for name in described["networks"]}
-    assert described["method"] == min(losses, key=losses.get)
+    assert described["method"] == min(losses, key=losses.__getitem__)
     shutil.copytree(trained, tmp_path / "copy.store")
     for name in losses:
         manifest = Manifest.load(tmp_path / "copy.store")
+        assert manifest.adaptation
         manifest.changed(adaptation=replace(manifest.adaptation, method=name)).save(tmp_path / "copy.store")
         assert Translator(tmp_path / "copy.store", model=toy_model).method.name == name
     assert AdaptationSettings().methods == ("adaptive", "robust")
@@ -109,6 +110,7 @@ def test_a_variant_is_refused_if_retrieval_changed_since_its_training(trained, t
     shutil.copytree(trained, tmp_path / "copy.store")
     manifest = Manifest.load(tmp_path / "copy.store")
     learned = manifest.adaptation
+    assert learned
     saw = replace(learned.retrieval, keys="float32")
     manifest.changed(adaptation=replace(learned, retrieval=saw)).save(tmp_path / "copy.store")
     with pytest.raises(StoreMismatchError, match=r"robust was trained with .* `methods` adaptive,kernel,robust"):

@@ -15,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 import tiny_models
 from nearmt.errors import ModelError
 from nearmt.models import ForcedTokens, Seq2Seq
+from nearmt.models.torch_engine import TorchEngine
 
 SOURCES = ["die Tabelle ist gesperrt.", "der Hund", "das kleine Haus und ein Wort nicht rot."]
 TARGETS = ["the spreadsheet is locked.", "a dog ☃ red", "this small house and a word not red."]
@@ -255,4 +256,5 @@ def test_fsmt_encodes_targets_with_the_targets_vocabulary(tmp_path_factory: pyte
     source, target = model.tokenize_sources(["word"])[0], model.tokenize_targets(["word"])[0]
     assert model.token_texts(target) == ["w", "o", "r", "d</w>", "</s>"]
     assert source != target
+    assert isinstance(model._engine, TorchEngine)
     assert model._engine.model.config.src_vocab_size != model.vocabulary_size

@@ -66,8 +66,8 @@ def relative_errors(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor
 
 
 def keep_exactly(*modules: nn.Linear) -> QuantizedWeights:
-    weights = torch.cat([m.weight for m in modules]).T.contiguous().numpy()
-    biases = [torch.zeros(len(m.weight)) if m.bias is None else m.bias for m in modules]
+    weights = torch.cat(tuple(m.weight for m in modules)).T.contiguous().numpy()
+    biases = tuple(torch.zeros(len(m.weight)) if m.bias is None else m.bias for m in modules)
     return QuantizedWeights(weights, np.ones(weights.shape[1], np.float32), torch.cat(biases).numpy())
 
 

@@ -1,6 +1,7 @@
 """Search: exact search equals brute force, the recall of compressed indexes is measured, exclusions are respected."""
 
 from dataclasses import replace
+from typing import Any
 
 import faiss
 import numpy as np
@@ -239,7 +240,7 @@ def test_with_coded_centroids_every_entry_is_in_the_list_of_its_nearest_centroid
     index = build_index(snapshot, "IVF64(PQ8x4fs,RFlat),PQ16x4fs", 8)
     index.add(clustered(500, 16, 5).astype(np.float32))
     inverted = faiss.extract_index_ivf(index.handle)
-    coarse = faiss.downcast_index(inverted.quantizer)
+    coarse: Any = faiss.downcast_index(inverted.quantizer)
     assert coarse.k_factor == 2, "reset after adding"
     centroids = faiss.downcast_index(coarse.refine_index).reconstruct_n(0, 64)
     stored = np.concatenate([keys, clustered(500, 16, 5)]).astype(np.float32)

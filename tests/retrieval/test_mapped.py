@@ -36,6 +36,7 @@ def test_a_low_memory_limit_gives_several_parts_and_a_high_one_an_ordinary_index
     assert len(index.files) > 2
     assert index.factory.endswith("SQ8")
     assert isinstance(load_index(mapped), MappedIndex)
+    assert SMALL.memory
     assert bytes_in_memory(index.factory, 32, ENTRIES) > SMALL.memory
     roomy = replace(SMALL, memory=1 << 30)
     assert not roomy.is_mapped(ENTRIES, 32)

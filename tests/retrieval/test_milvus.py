@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import faiss
 import numpy as np
@@ -100,9 +101,9 @@ def in_milvus(store: Store, uri: str, factory: str = "milvus") -> Store:
 
 
 @pytest.fixture
-def calls(monkeypatch) -> list[tuple[str, dict]]:
+def calls(monkeypatch) -> list[tuple[str, dict[str, Any]]]:
     """The calls to Milvus, in order."""
-    recorded: list[tuple[str, dict]] = []
+    recorded: list[tuple[str, dict[str, Any]]] = []
     call = Connection.call
 
     def record(self, name, *args, **options):
@@ -506,8 +507,8 @@ def test_recall_is_measured_once_the_server_uses_the_index(monkeypatch, answers,
             return [SimpleNamespace(num_rows=rows, index_name=index) for rows, index in answer]
 
     monkeypatch.setattr(collection, "_POLL_SECONDS", 0.0)
-    collection._wait_for_loaded_index(Server(), "c")
+    collection._wait_for_loaded_index(cast(Connection, Server()), "c")
     assert calls == [("list_loaded_segments", "c")] * num_calls
     monkeypatch.setattr(collection, "_LOADING_SECONDS", 0.0)
-    collection._wait_for_loaded_index(Server(), "c")
+    collection._wait_for_loaded_index(cast(Connection, Server()), "c")
     assert len(calls) == num_calls, "the time limit was reached"

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -405,7 +406,7 @@ def test_a_server_with_keys_asks_for_one(browser, client, tmp_path):
         context.close()
 
 
-def answering(status: int, body: dict):
+def answering(status: int, body: dict[str, Any]):
     return lambda route: route.fulfill(status=status, json=body, headers={"Retry-After": "7"})
 
 

@@ -166,6 +166,7 @@ def test_deepl_languages_usage_and_glossaries(open_server):
     assert [(found.code, found.name) for found in client.get_source_languages()] == [("DE", "German")]
     assert [found.code for found in client.get_target_languages()] == ["EN-GB", "EN-US"]
     before = client.get_usage().character.count
+    assert before is not None
     client.translate_text(SOURCE, target_lang="EN-US")
     assert client.get_usage().character.count == before + len(SOURCE)
     assert client.get_glossary_languages() == []
@@ -196,6 +197,7 @@ def test_deepl_translation_memories(locked, tmp_path, monkeypatch):
     (tmp_path / "legal.tmx").write_text(TMX, encoding="utf-8")
     job = client.import_translation_memory_from_filepath(tmp_path / "legal.tmx", display_name="legal", timeout_s=20)
     made = job.result.translation_memory_id
+    assert made
     assert client.get_translation_memory(made).name == "client: legal"
 
     def with_memory(id: str) -> str:

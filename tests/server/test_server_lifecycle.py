@@ -26,7 +26,7 @@ def command(*arguments: object) -> list[str]:
 
 
 @contextmanager
-def process(*arguments: object) -> Iterator[tuple[subprocess.Popen, httpx.Client]]:
+def process(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command(*arguments, "--port", 0), stderr=subprocess.PIPE, text=True, env=environment

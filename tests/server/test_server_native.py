@@ -3,6 +3,7 @@
 import io
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_a_file_is_imported_with_progress(editable: Running):
     assert origins == {"memory.tsv": 500, "extra.tsv": 300}
 
 
-def finished(server: Running, id: str) -> dict:
+def finished(server: Running, id: str) -> dict[str, Any]:
     until = time.monotonic() + 30
     while (job := server.http.get(f"/v1/jobs/{id}").json())["finished_at"] is None:
         assert time.monotonic() < until
@@ -178,7 +179,7 @@ def test_status_routes(server):
 def test_concurrent_requests_get_their_own_results(server, client):
     sources = [source for source, _ in client.test_pairs[:40]]
     alone = {found.source: found.text for found in Translator(client.store).translate(sources)}
-    wrong = []
+    wrong: list[str] = []
 
     def translate(mine: list[str]) -> None:
         wrong.extend(source for source in mine if server.translate(source) != alone[source])
