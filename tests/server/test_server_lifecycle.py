@@ -100,7 +100,7 @@ def test_confirmed_additions_survive_a_kill(store_copy):
     ("arguments", "sentence"),
     [
         ([], "at least one store is needed: nearmt serve client.store"),
-        (["nowhere.store"], "nowhere.store is not a nearmt store"),
+        (["nowhere.store"], "nowhere.store does not exist"),
         (["{store}", "--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines"),
         (["{store}", "--config", "none.toml"], "none.toml cannot be read"),
         (["{store}", "--model", "/nowhere"], "/nowhere"),
