@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import QUICK
 from nearmt.decoding.decoder import Decoder
 from nearmt.decoding.evidence import explain_tokens
 from nearmt.methods.damping import STAGES, Damping, DistanceTracker, stages
@@ -23,6 +22,7 @@ from nearmt.training.likelihood import base_loss
 from nearmt.training.schedule import TrainingSettings
 from nearmt.training.train_metak import train_metak
 from nearmt.translator import Translator
+from quick import QUICK
 from synthetic import VOCABULARY, make_cache
 
 SCHEDULE = TrainingSettings(steps=1000, first_check=100, learning_rate=3e-3)
