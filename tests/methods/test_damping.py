@@ -10,7 +10,7 @@ from nearmt.decoding.decoder import Decoder
 from nearmt.decoding.evidence import explain_tokens
 from nearmt.methods.damping import STAGES, Damping, DistanceTracker, stages
 from nearmt.methods.metak import MetaK
-from nearmt.methods.mixture import Vanilla
+from nearmt.methods.mixture import MixtureWeights, Vanilla
 from nearmt.methods.network_file import load_network, network_bytes
 from nearmt.methods.retrieved import Retrieved, RunningDistance, running_distance
 from nearmt.retrieval.neighbors import Neighbors
@@ -231,3 +231,36 @@ def test_a_saved_network_keeps_its_damping(tmp_path, damping):
         again = load_network(path)
         assert again.damping == damping
         assert again.settings == network.settings
+
+
+def test_the_added_log_odds_are_limited():
+    running = RunningDistance(torch.tensor([1e3, 7.0, 0.0]), torch.tensor([1, 1, 1]))
+    assert even_damping(4.0, 6.0, 4.0).added_log_odds(running).tolist() == [30.0, 4.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["middle", "far"])
+def test_damping_needs_one_value_per_stage(name):
+    limits = {"middle": (1.0,) * 8, "far": (2.0,) * 8, name: (1.0,) * 7}
+    with pytest.raises(ValueError, match=f"^damping needs 8 values of {name}, one per stage, not 7$"):
+        Damping(1.0, **limits, strength=1.0)
+    assert getattr(Damping(1.0, **{**limits, name: [3.0] * 8}, strength=1.0), name) == (3.0,) * 8
+
+
+def test_damped_rows_follow_the_formula_and_the_others_stay_bit_for_bit():
+    torch.manual_seed(3)
+    sizes = torch.rand(3, 4).softmax(1)
+    knn = torch.rand(3, 4).softmax(1) * (1 - sizes[:, :1])
+    weights = MixtureWeights(sizes[:, 0], knn, (0, 1, 2, 4), sizes)
+    running = RunningDistance(torch.tensor([7.0, 2.0, 5.5]), torch.tensor([3, 3, 3]))
+    after = even_damping(4.0, 6.0, 3.0).applied(weights, running)
+    kept = np.exp(-np.array([3.0, 0.0, 0.75]))  # the odds of the neighbours are multiplied by this
+    share = sizes[:, 0].double().numpy()
+    expected = share / (share + (1 - share) * kept)
+    np.testing.assert_allclose(after.nmt_share, expected, rtol=1e-5)
+    factor = (1 - expected) / (1 - share)
+    np.testing.assert_allclose(after.neighbor_weights, knn.numpy() * factor[:, None], rtol=1e-5)
+    np.testing.assert_allclose(after.size_probabilities[:, 1:], sizes[:, 1:].numpy() * factor[:, None], rtol=1e-5)
+    assert torch.equal(after.size_probabilities[:, 0], after.nmt_share)
+    assert after.sizes == (0, 1, 2, 4)
+    for name in ("nmt_share", "neighbor_weights", "size_probabilities"):
+        assert torch.equal(getattr(after, name)[1], getattr(weights, name)[1])
