@@ -263,7 +263,7 @@ def test_the_step_function_gets_its_inputs_on_the_device() -> None:
     def step(*inputs: Tensor) -> Tensor:
         raise RuntimeError(" ".join(tensor.device.type for tensor in inputs))
 
-    with pytest.raises(RuntimeError, match="^meta meta meta meta meta$"):
+    with pytest.raises(RuntimeError, match=r"^meta meta meta meta meta$"):
         beam_search(
             step, max_new_tokens=[3], start_token_id=START, eos_token_ids=[1], settings=BeamSettings(2), device="meta"
         )

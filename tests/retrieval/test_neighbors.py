@@ -40,7 +40,11 @@ def sorted_row(k, distances, ids, tokens):
     found = sorted((d, i, t) for d, i, t in zip(distances, ids, tokens, strict=True) if i >= 0)[:k]
     missing = k - len(found)
     last = found[-1][0] if found else 0.0
-    return [d for d, _, _ in found] + [last] * missing, [i for _, i, _ in found] + [-1] * missing, [t for *_, t in found]
+    return (
+        [d for d, _, _ in found] + [last] * missing,
+        [i for _, i, _ in found] + [-1] * missing,
+        [t for *_, t in found],
+    )
 
 
 ROWS = [

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nearmt.corpus import SentencePair
-from nearmt.datastore import Filter, Languages, Manifest, SegmentData, Snapshot
+from nearmt.datastore import CommitData, Filter, Languages, Manifest, Snapshot
 from nearmt.datastore.records import IndexRecord
 from nearmt.retrieval.index import Allowed
 from nearmt.retrieval.search import RERANKED, Retriever, _reach, _short
@@ -50,7 +50,7 @@ def store_with_origins(folder: Path, num_sentences: int, removed: tuple[int, ...
     """Two random entries per sentence; sentence i comes from file i % 4."""
     rng = np.random.default_rng(4)
     count = num_sentences * PER_SENTENCE
-    data = SegmentData(
+    data = CommitData(
         [SentencePair(f"s{i}", f"t{i}", origin=f"file-{i % 4}") for i in range(num_sentences)],
         np.full(num_sentences, PER_SENTENCE),
         rng.standard_normal((count, WIDTH)).astype(np.float16),

@@ -1,5 +1,6 @@
 """The training schedule, on a learner whose held-out losses are given in advance."""
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -117,7 +118,7 @@ def test_a_loss_below_zero_is_reported_as_zero():
 
 @pytest.mark.parametrize("losses", [[[math.nan]] * 3, [[1.0, math.nan]] * 3, [[math.inf]] * 3])
 def test_a_network_without_a_finite_loss_fails_the_training(losses):
-    with pytest.raises(SettingError, match="^training failed because the retrieved distances or probabilities are"):
+    with pytest.raises(SettingError, match=r"^training failed because the retrieved distances or probabilities are"):
         run(losses)
 
 
@@ -142,9 +143,11 @@ def test_training_uses_one_thread_and_restores_their_number():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        with pytest.raises(RuntimeError), one_thread():
-            assert torch.get_num_threads() == 1
+        inside = 0
+        with contextlib.suppress(RuntimeError), one_thread():
+            inside = torch.get_num_threads()
             raise RuntimeError
+        assert inside == 1
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
@@ -154,5 +157,5 @@ def test_an_empty_part_is_refused_and_one_token_is_enough():
     one, empty = make_cache(1), make_cache(1).split([])[1]
     check_parts(one, one)
     for train, held_out in ((one, empty), (empty, one)):
-        with pytest.raises(SettingError, match="^training needs at least two sentences, and preferably a few hundred$"):
+        with pytest.raises(SettingError, match=r"^training needs at least two sentences, and preferably a few hu"):
             check_parts(train, held_out)
