@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from mutmut.utils.format_utils import status_by_exit_code
+from mutmut.stats import status_by_exit_code
 
 SOURCE = Path(__file__).parents[1] / "mutants" / "src" / "nearmt"
 NOTICED = ("killed", "timeout")
@@ -32,10 +32,8 @@ def row(name: str, counts: Counter[str]) -> str:
 
 
 def main() -> None:
-    found = {path: statuses(path) for path in sorted(SOURCE.rglob("*.py.meta"))}
-    modules = {
-        path.relative_to(SOURCE).as_posix()[: -len(".py.meta")]: counts for path, counts in found.items() if counts
-    }
+    found = {path.relative_to(SOURCE).as_posix(): statuses(path) for path in sorted(SOURCE.rglob("*.py.meta"))}
+    modules = {name.removesuffix(".py.meta"): counts for name, counts in found.items() if counts}
     if not modules:
         sys.exit("there are no results: run make mutants")
     total = sum(modules.values(), Counter[str]())
