@@ -47,6 +47,12 @@ def test_a_manifest_is_read_as_it_was_saved_and_so_is_its_copy(tmp_path):
     assert json.loads(text)["adaptation"] is None
 
 
+def test_names_of_files_may_be_invalid_utf8(tmp_path):
+    manifest = replace(WHOLE, build=BuildProgress([{"name": "\udcff.tmx"}]))  # as Python reads such a name
+    manifest.save(tmp_path)
+    assert Manifest.load(tmp_path) == manifest
+
+
 def test_the_copy_is_written_first_and_only_the_manifest_flushes_the_names(tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr(
