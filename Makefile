@@ -6,6 +6,7 @@ DOCS := .venv-docs
 RELEASE := .venv-release
 DEMO_READY := $(VENV)/.demo-ready
 READY := $(VENV)/.test-ready
+MUTANTS := $(VENV)/.mutants-ready
 PIP := $(RUN)/python -m pip install --disable-pip-version-check
 # Without the hundred lines that name what is installed already.
 NEWS := awk '!/^Requirement already satisfied/ { print; fflush() }'
@@ -13,7 +14,7 @@ SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
 .PHONY: help test demo milvus-server experiments lint types tests torture busy fuzz format clean \
-	coverage docs wheels dist docker-steps
+	coverage mutants docs wheels dist docker-steps
 KILLS ?= 300
 FUZZ_MINUTES ?= 20
 
@@ -26,6 +27,7 @@ help:
 	@echo "make fuzz FUZZ_MINUTES=20  try every property test with fresh random examples, for at least so long"
 	@echo "make milvus-server  install a Milvus server, which the tests then use"
 	@echo "make coverage  run the tests and fail if too few lines and branches were run; htmlcov/ shows which"
+	@echo "make mutants  change the numerical core in thousands of small ways; a test must fail each time (35 minutes)"
 	@echo "make docs   build the documentation site into site/; a gap in the reference or a broken link fails"
 	@echo "make dist   build and check the distributions, install them into an empty environment, run the demo there"
 	@echo "make docker-steps  run the steps of the Dockerfile without Docker and ask the server that they start"
@@ -76,6 +78,15 @@ tests: $(READY)
 coverage: $(READY)
 	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term --cov-report=html
 
+# Goes on where it was stopped. Mutants of functions that were changed since are tested again.
+$(MUTANTS): $(READY)
+	$(PIP) -c constraints.txt -e '.[mutants]' | $(NEWS)
+	@touch $@
+
+mutants: $(MUTANTS)
+	OMP_NUM_THREADS=1 $(RUN)/mutmut run --max-children 2
+	$(RUN)/python tools/mutation_score.py
+
 torture: $(READY)
 	PYTHONPATH=examples $(RUN)/python tests/torture.py --kills $(KILLS)
 
@@ -121,4 +132,4 @@ docker-steps:
 	$(PYTHON) tools/try_container.py
 
 clean:
-	rm -rf $(VENV) $(MILVUS) $(DOCS) $(RELEASE) demo-output toy-output paper-output bench-output build dist site htmlcov .coverage*
+	rm -rf $(VENV) $(MILVUS) $(DOCS) $(RELEASE) demo-output toy-output paper-output bench-output build dist site htmlcov mutants .coverage*

@@ -15,8 +15,6 @@ from filelock import FileLock
 
 from nearmt.models import Seq2Seq
 from nearmt.store import Store, build
-from nearmt.training.schedule import TrainingSettings
-from nearmt.training.train_store import AdaptationSettings
 from properties import use_profiles
 from skipped import pytest_collection_modifyitems as note_parts
 from skipped import pytest_configure, pytest_sessionfinish, pytest_terminal_summary
@@ -27,14 +25,6 @@ __all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_terminal_summary"
 FIRST = ("test_milvus.py", "test_ray.py", "test_page.py")
 
 use_profiles()
-
-QUICK = AdaptationSettings(
-    max_k=8,
-    temperature=0.1,
-    max_decoded=20,
-    methods=("adaptive",),
-    training=TrainingSettings(steps=600, first_check=100),
-)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -88,6 +78,8 @@ def toy_model(shared_folder: Path) -> Seq2Seq:
 def client(shared_folder: Path, toy_model: Seq2Seq) -> Client:
     def make(at: Path) -> None:
         memory, dev, _ = toy.client_files(at)
+        from quick import QUICK
+
         build(memory, model=toy_model, out=at / "client.store", dev=dev, adaptation=QUICK)
 
     at = _made_once(shared_folder / "client", make)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from nearmt.methods.damping import STAGES, Damping
 from nearmt.methods.retrieved import Retrieved
 from nearmt.retrieval.neighbors import Neighbors
 from nearmt.training.cache import NeighborCache
@@ -52,3 +53,8 @@ def make_cache(num_tokens: int = 1500, max_k: int = 8, trust: str = "distance", 
         top_probabilities=own[:, None].expand(num_tokens, 8),
         states=torch.zeros(num_tokens, 4),
     )
+
+
+def even_damping(middle: float, far: float, strength: float, scale: float = 1.0) -> Damping:
+    """Damping with the same limits at every stage of a sentence."""
+    return Damping(scale, (middle,) * len(STAGES), (far,) * len(STAGES), strength)

@@ -7,7 +7,6 @@ import pytest
 import torch
 import toy
 
-from conftest import QUICK
 from nearmt.corpus import SentencePair
 from nearmt.datastore import Manifest
 from nearmt.decoding.beam import BeamSettings
@@ -19,6 +18,7 @@ from nearmt.methods.mixture import Vanilla
 from nearmt.store import Store, build
 from nearmt.training.devset import collect_cache, dev_from_memory, dev_from_pairs
 from nearmt.translator import Translator
+from quick import QUICK
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import QUICK
 from nearmt.building import compaction
 from nearmt.building.editing import Editor, Removed
 from nearmt.corpus import SentencePair
@@ -30,6 +29,7 @@ from nearmt.retrieval.reader import Reader
 from nearmt.retrieval.search import Retriever
 from nearmt.store import Store, build
 from nearmt.translator import Translator
+from quick import QUICK
 from synthetic_stores import clustered, extended, make_store
 
 NEW = SentencePair("die neue tabelle zeigt die zelle .", "the added sheet is here .", "n1", "client-x")

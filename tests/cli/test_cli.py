@@ -11,9 +11,9 @@ import pytest
 import toy
 
 from command_line import assert_one_sentence, nearmt
-from conftest import QUICK
 from nearmt.cli.output import _LineReporter
 from nearmt.store import Store
+from quick import QUICK
 
 
 def test_build_train_and_translate(client, tmp_path):

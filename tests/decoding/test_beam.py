@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nearmt.decoding.beam import BeamSettings, EarlyStopping, Hypothesis, Shifted, beam_search
+from nearmt.decoding.beam import BeamSettings, EarlyStopping, Hypothesis, Shifted, _Search, beam_search
 from nearmt.errors import SettingError
 from nearmt.models.topk import topk
 from properties import examples
@@ -212,3 +212,121 @@ def test_topk_equals_torchs(rows: int, width: int, count: int, seed: int) -> Non
     expected = values.topk(count, dim=1)
     assert torch.equal(found, expected.values)
     assert torch.equal(values.gather(1, places), expected.values)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_beams": 0}, "`num_beams` must be at least 1, not 0"),
+        ({"num_hypotheses": 0}, "`num_hypotheses` must be between 1 and `num_beams` (4), not 0"),
+        ({"num_hypotheses": 5}, "`num_hypotheses` must be between 1 and `num_beams` (4), not 5"),
+        ({"length_penalty": 100.0}, "`length_penalty` must be between -100 and 100, not 100.0"),
+        ({"length_penalty": -100.5}, "`length_penalty` must be between -100 and 100, not -100.5"),
+        ({"early_stopping": "soon"}, "`early_stopping` must be true, false or 'never', not 'soon'"),
+    ],
+)
+def test_a_refusal_names_the_setting_and_its_value(options: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        BeamSettings(**options)  # type: ignore[arg-type]
+    assert str(refused.value) == message
+
+
+def test_limits_of_settings_are_accepted() -> None:
+    BeamSettings(num_beams=1, num_hypotheses=1, length_penalty=99.9)
+    BeamSettings(num_beams=2, num_hypotheses=2, length_penalty=-99.9, early_stopping="never")
+
+
+@pytest.mark.parametrize(
+    ("limits", "eos", "message"),
+    [
+        ([3, 0], (1,), "`max_new_tokens` must be at least 1 for every sentence"),
+        ([3], (), "beam search needs at least one end token"),
+    ],
+)
+def test_a_search_without_room_or_end_is_refused(limits: list[int], eos: tuple[int, ...], message: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        search(Tables(2, 5, seed=0), limits, eos, BeamSettings())
+    assert str(refused.value) == message
+
+
+def test_the_state_of_a_search_is_on_its_device() -> None:
+    state = vars(_Search([3, 5], START, [1, 2], BeamSettings(3), torch.device("meta")))
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    assert len(tensors) >= 10
+    assert {tensor.device.type for tensor in tensors.values()} == {"meta"}
+    floating = {name for name, tensor in tensors.items() if tensor.is_floating_point()}
+    assert floating == {"_running", "_done_log_probs", "_done_scores"}
+    assert tensors["_is_done"].dtype == torch.bool
+
+
+def test_the_step_function_gets_its_inputs_on_the_device() -> None:
+    def step(*inputs: Tensor) -> Tensor:
+        raise RuntimeError(" ".join(tensor.device.type for tensor in inputs))
+
+    with pytest.raises(RuntimeError, match=r"^meta meta meta meta meta$"):
+        beam_search(
+            step, max_new_tokens=[3], start_token_id=START, eos_token_ids=[1], settings=BeamSettings(2), device="meta"
+        )
+
+
+@pytest.mark.parametrize(("num_end_tokens", "candidates"), [(1, 6), (2, 9), (4, 15)])
+def test_each_step_considers_enough_candidates_to_continue_every_beam(num_end_tokens: int, candidates: int) -> None:
+    searched = _Search([4], START, range(1, 1 + num_end_tokens), BeamSettings(3), torch.device("cpu"))
+    scores, tokens, beams = searched._candidates(Shifted(torch.randn(1, 40).log_softmax(1)))
+    assert scores.shape == tokens.shape == beams.shape == (1, candidates)
+
+
+class CountedTables(Tables):
+    """Tables that know the longest prefix they were asked about, which is the number of steps of a search."""
+
+    longest = 0
+
+    def next_log_probs(self, sentence: int, prefix: Sequence[int]) -> Tensor:
+        self.longest = max(self.longest, len(prefix))
+        return super().next_log_probs(sentence, prefix)
+
+
+@pytest.mark.parametrize("early_stopping", [True, False, "never"])
+@pytest.mark.parametrize("length_penalty", [0.0, 0.7, 1.0, 2.0, -1.0])
+def test_a_search_stops_at_the_same_step_as_the_plain_search(
+    early_stopping: EarlyStopping, length_penalty: float
+) -> None:
+    for seed in range(20):
+        tables, plain = (CountedTables(1, 8, seed=seed, spread=2.5) for _ in range(2))
+        how = BeamSettings(2, length_penalty, early_stopping, num_hypotheses=2)
+        found = search(tables, [9], (1,), how)[0]
+        expected = plain_search(plain, 0, 9, (1,), how)
+        assert [h.token_ids for h in found] == [ids for _, ids, _ in expected]
+        assert tables.longest == plain.longest
+
+
+@pytest.mark.parametrize("early_stopping", [True, False, "never"])
+def test_greedy_search_stops_at_the_first_end_token(early_stopping: EarlyStopping) -> None:
+    for seed in range(20):
+        tables = CountedTables(1, 5, seed=seed)
+        found = search(tables, [12], (1,), BeamSettings(1, length_penalty=5.0, early_stopping=early_stopping))[0]
+        assert tables.longest == len(found[0].token_ids)
+
+
+def test_a_forced_first_token_leaves_one_of_two_beams_alive() -> None:
+    def forced(token_ids: Tensor, parents: Tensor, prefixes: Tensor, is_last: Tensor, sentences: Tensor) -> Tensor:
+        log_probs = torch.full((len(token_ids), 5), -math.inf)
+        if prefixes.shape[1] == 1:
+            log_probs[:, 3] = 0.0
+        else:
+            log_probs[:, 1], log_probs[:, 2] = -0.2, -2.0
+        return log_probs
+
+    how = BeamSettings(num_beams=2, num_hypotheses=2)
+    found = beam_search(forced, max_new_tokens=[3], start_token_id=START, eos_token_ids=[1], settings=how)[0]
+    assert [h.token_ids for h in found] == [(3, 1), (3, 2, 1)]
+    assert [h.log_probability for h in found] == pytest.approx([-0.2, -2.2])
+
+
+def test_one_hypothesis_is_returned_even_if_all_are_impossible() -> None:
+    def impossible(*inputs: Tensor) -> Tensor:
+        return torch.full((len(inputs[0]), 6), -2.0e8)
+
+    how = BeamSettings(num_beams=2, num_hypotheses=2)
+    found = beam_search(impossible, max_new_tokens=[2], start_token_id=START, eos_token_ids=[1], settings=how)[0]
+    assert len(found) == 1

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from conftest import QUICK
 from nearmt.cli import demo_command
 from nearmt.cli.output import command_of_this_program
 from nearmt.datastore import Languages, Manifest
@@ -22,6 +21,7 @@ from nearmt.experiments.demo import run as demo_run
 from nearmt.experiments.report import BarChart, LineChart, charts, figure, png_of, svg_of
 from nearmt.models import Seq2Seq
 from nearmt.training.devset import load_pairs
+from quick import QUICK
 
 
 @pytest.fixture(scope="module")

@@ -215,3 +215,51 @@ def test_added_mass_and_shift_together_give_the_mixture(share):
     log_probs = own.log()
     shift = add_knn_mass(log_probs, weights, token_ids)
     torch.testing.assert_close((log_probs + shift[:, None]).exp().double(), expected, atol=2e-6, rtol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Vanilla(0, 1, 0.5), "the number of neighbours must be between 1 and 1024, not 0"),
+        (lambda: Uniform(1025, 1), "the number of neighbours must be between 1 and 1024, not 1025"),
+        (lambda: Vanilla(1, 0.0, 0.5), "`temperature` must be a number above 0, not 0.0"),
+        (lambda: Uniform(1, float("inf")), "`temperature` must be a number above 0, not inf"),
+        (lambda: Vanilla(1, 1, 1.5), "`knn_share` must be between 0 and 1, not 1.5"),
+        (lambda: Vanilla(1, 1, -0.1), "`knn_share` must be between 0 and 1, not -0.1"),
+    ],
+)
+def test_a_refusal_names_the_setting_and_its_value(make, message):
+    with pytest.raises(SettingError) as refused:
+        make()
+    assert str(refused.value) == message
+
+
+def test_limits_of_settings_are_accepted():
+    assert Vanilla(1024, 1e-9, 0.0).max_k == 1024
+    assert Vanilla(1, 0.5, 1.0).max_k == 1
+
+
+def test_weights_keep_the_sizes_and_their_probabilities():
+    neighbors = neighbors_of(np.zeros((2, 4)), np.zeros((2, 4), int), np.array([[True] * 4, [False] * 4]))
+    weights = Uniform(4, 1.0).weigh(bare(neighbors))
+    assert weights.sizes == (0, 1, 2, 4)
+    assert weights.size_probabilities.tolist() == [[0.25] * 4, [1, 0, 0, 0]]
+
+
+def test_weights_move_to_another_device_with_all_their_parts():
+    neighbors = neighbors_of(np.zeros((2, 4)), np.zeros((2, 4), int), np.ones((2, 4), bool))
+    moved = Uniform(4, 1.0).weigh(bare(neighbors)).to(torch.device("meta"))
+    parts = (moved.nmt_share, moved.neighbor_weights, moved.size_probabilities)
+    assert [part.device.type for part in parts] == ["meta"] * 3
+    assert [part.shape for part in parts] == [(2,), (2, 4), (2, 4)]
+    assert moved.sizes == (0, 1, 2, 4)
+
+
+def test_distinct_counts_of_many_neighbors_equal_a_set_that_grows():
+    rng = np.random.default_rng(5)
+    tokens = rng.integers(0, 30, (3, 200))
+    found = np.arange(200)[None] < np.array([[200], [120], [0]])
+    counts = distinct_counts(neighbors_of(np.sort(rng.random((3, 200))), tokens, found))
+    for row, number in enumerate((200, 120, 0)):
+        expected = [len(set(tokens[row, : min(i + 1, number)])) for i in range(200)]
+        assert counts[row].tolist() == expected

@@ -8,7 +8,6 @@ import torch
 
 import nearmt.datastore.snapshot
 import nearmt.methods.retrieved
-from conftest import QUICK
 from nearmt.datastore import Manifest
 from nearmt.datastore.snapshot import entries_of
 from nearmt.decoding.evidence import explain_tokens
@@ -22,6 +21,7 @@ from nearmt.store import Store
 from nearmt.training.devset import collect_cache, dev_from_pairs
 from nearmt.training.train_store import AdaptationSettings
 from nearmt.translator import Translator
+from quick import QUICK
 
 ALL = replace(QUICK, methods=("adaptive", *VARIANTS))
 

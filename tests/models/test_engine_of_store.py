@@ -2,12 +2,12 @@
 
 import pytest
 
-from conftest import QUICK
 from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.evaluation.scores import bleu
 from nearmt.models import Seq2Seq
 from nearmt.store import Store, build
 from nearmt.translator import Translator
+from quick import QUICK
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ class Manifest:
         for name, record in (("index", self.index), ("adaptation", self.adaptation)):
             content[name] = record.as_dict() if record is not None else None
         content["sha256"] = _checksum(content)
-        written = (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()
+        written = (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "surrogatepass")
         with storage_errors(folder):
             replace_file(folder / COPY, written, flush_name=False)
             replace_file(folder / NAME, written)
@@ -123,7 +123,7 @@ class Manifest:
     def load(cls, folder: Path, name: str = NAME) -> "Manifest":
         path = folder / name
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
         except FileNotFoundError:
             if (folder / COPY).is_file():
                 raise StoreDamagedError(f"{path} is missing: run nearmt verify {folder}") from None
