@@ -134,6 +134,7 @@ def test_the_log_has_the_range_time_and_checksums_of_every_commit(two, monkeypat
     assert second.end == manifest.extent.counts
     assert len(first.created_at) == len("2024-05-01T00:00:00Z")
     for commit in (first, second):
+        assert commit is not None
         for one in columns_of(manifest):
             start, length = one.range_of(commit)
             content = (data / one.name).read_bytes()[start : start + length]
@@ -156,7 +157,8 @@ def test_a_commit_without_entries_adds_units_and_removals_only(two):
     assert added == Counts(0, 0, 0, 1, len(unit.line()), 2)
     assert column(folder, REMOVALS_FILE, "<i8").tolist() == [0, 1, 2]
     empty = CommitData.without_entries(WIDTH)
-    assert (len(empty.units), len(empty.removed_units)) == (0, 0)
+    assert not empty.units
+    assert len(empty.removed_units) == 0
     assert empty.keys.shape == (0, WIDTH)
     last = append_commit(folder, after, empty)
     assert last.extent.counts == after.extent.counts
@@ -245,6 +247,8 @@ def test_damage_is_found_in_the_commit_that_it_hits(two):
     folder, manifest = two
     data = folder / "data-000001"
     first, second = (record for record, _ in read_log(data / LOG, manifest.extent))
+    assert first is not None
+    assert second is not None
     assert damaged_parts(folder, manifest, first) == damaged_parts(folder, manifest, second) == {}
     values = bytearray((data / "values.int32").read_bytes())
     values[0] ^= 1

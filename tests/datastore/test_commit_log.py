@@ -70,7 +70,7 @@ def test_a_changed_line_is_unknown_and_the_others_are_kept(tmp_path, changed):
     records, lines, extent = a_log(tmp_path / "log", 4)
     bad = lines[changed].replace(b"2024", b"2025")
     (tmp_path / "log").write_bytes(b"".join([*lines[:changed], bad, *lines[changed + 1 :]]))
-    expected = [(record, line) for record, line in zip(records, lines, strict=True)]
+    expected: list[tuple[CommitRecord | None, bytes]] = list(zip(records, lines, strict=True))
     expected[changed] = (None, bad)
     assert read_log(tmp_path / "log", extent) == expected
 

@@ -77,7 +77,7 @@ def test_files_and_folders_are_flushed(tmp_path, synced):
 
 
 def test_a_flushed_folder_is_closed(tmp_path, monkeypatch):
-    flushed = []
+    flushed: list[int] = []
     monkeypatch.setattr("os.fsync", flushed.append)
     fsync_folder(tmp_path)
     with pytest.raises(OSError, match="Bad file descriptor"):

@@ -260,7 +260,8 @@ def test_the_state_of_a_search_is_on_its_device() -> None:
 
 
 def test_the_step_function_gets_its_inputs_on_the_device() -> None:
-    def step(*inputs: Tensor) -> Tensor:
+    def step(token_ids: Tensor, parents: Tensor, prefixes: Tensor, is_last: Tensor, sentences: Tensor) -> Tensor:
+        inputs = (token_ids, parents, prefixes, is_last, sentences)
         raise RuntimeError(" ".join(tensor.device.type for tensor in inputs))
 
     with pytest.raises(RuntimeError, match=r"^meta meta meta meta meta$"):
@@ -324,8 +325,8 @@ def test_a_forced_first_token_leaves_one_of_two_beams_alive() -> None:
 
 
 def test_one_hypothesis_is_returned_even_if_all_are_impossible() -> None:
-    def impossible(*inputs: Tensor) -> Tensor:
-        return torch.full((len(inputs[0]), 6), -2.0e8)
+    def impossible(token_ids: Tensor, parents: Tensor, prefixes: Tensor, is_last: Tensor, sentences: Tensor) -> Tensor:
+        return torch.full((len(token_ids), 6), -2.0e8)
 
     how = BeamSettings(num_beams=2, num_hypotheses=2)
     found = beam_search(impossible, max_new_tokens=[2], start_token_id=START, eos_token_ids=[1], settings=how)[0]

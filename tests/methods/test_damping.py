@@ -1,5 +1,7 @@
 """Out-of-domain damping: stages, running distances and the weights after damping."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -66,7 +68,7 @@ def test_the_added_log_odds_are_limited():
 
 @pytest.mark.parametrize("name", ["middle", "far"])
 def test_damping_needs_one_value_per_stage(name):
-    limits = {"middle": (1.0,) * 8, "far": (2.0,) * 8, name: (1.0,) * 7}
+    limits: dict[str, Any] = {"middle": (1.0,) * 8, "far": (2.0,) * 8, name: (1.0,) * 7}
     with pytest.raises(ValueError, match=f"^damping needs 8 values of {name}, one per stage, not 7$"):
         Damping(1.0, **limits, strength=1.0)
     assert getattr(Damping(1.0, **{**limits, name: [3.0] * 8}, strength=1.0), name) == (3.0,) * 8

@@ -7,6 +7,7 @@ import torch
 from nearmt.decoding.decoder import Decoder
 from nearmt.decoding.evidence import explain_tokens
 from nearmt.methods.retrieved import Retrieved, RunningDistance
+from nearmt.retrieval.search import Retriever
 from nearmt.training.devset import collect_cache, dev_from_pairs, load_pairs
 from nearmt.translator import Translator
 from synthetic import even_damping
@@ -16,6 +17,7 @@ def test_training_and_evidence_compute_the_same_running_distances(client, toy_mo
     translator = Translator(client.store, model=toy_model)
     pairs = load_pairs(client.test, translator.snapshot.manifest.languages).pairs[:6]
     dev = dev_from_pairs(toy_model, translator.snapshot, pairs, "test")
+    assert isinstance(translator.retriever, Retriever)
     cache = collect_cache(toy_model, translator.retriever, dev, 8)
     for sentence in range(6):
         rows = (cache.sentence_ids == sentence).nonzero().flatten()

@@ -69,9 +69,11 @@ def test_candidates_are_sorted_by_distance_and_then_by_entry_id(k, rows):
     found = nearest_first(k, *columns)
     values = np.arange(100, 110, dtype=np.int32)
     by_entry = Neighbors.sorted_entries(torch.from_numpy(columns[0]), torch.from_numpy(columns[1]), values, k)
-    by_token = Neighbors.sorted_from(*(torch.from_numpy(columns[i]) for i in (0, 2, 1)), k)
+    by_token = Neighbors.sorted_from(
+        torch.from_numpy(columns[0]), torch.from_numpy(columns[2]), torch.from_numpy(columns[1]), k
+    )
     for at, row in enumerate(rows):
-        expected = sorted_row(k, *ROWS[row], tokens[at])
+        expected = sorted_row(k, ROWS[row][0], ROWS[row][1], tokens[at])
         assert found[0][at].tolist() == expected[0]
         assert found[1][at].tolist() == expected[1]
         assert found[2][at].tolist()[: len(expected[2])] == expected[2]
@@ -106,9 +108,9 @@ def test_the_last_found_value_is_repeated_in_missing_slots_of_its_row():
 def test_weights_fall_with_the_distance_from_the_nearest_neighbor():
     weights = distance_weights(some_neighbors(), 2.0)
     expected = [
-        [1, math.exp(-0.5), math.exp(-1.5)],
-        [1, math.exp(-1.25), 0],
-        [0, 0, 0],
-        [1, 0, 0],
+        [1.0, math.exp(-0.5), math.exp(-1.5)],
+        [1.0, math.exp(-1.25), 0.0],
+        [0.0, 0.0, 0.0],
+        [1.0, 0.0, 0.0],
     ]
     np.testing.assert_allclose(weights, expected, rtol=1e-6)

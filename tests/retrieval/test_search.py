@@ -226,8 +226,14 @@ def test_keys_are_fetched_a_few_rows_at_a_time(tmp_path, monkeypatch, limit, row
     retriever = Retriever(snapshot, PlainIndex(snapshot.keys))
     entry_ids, queries = torch.arange(42).view(6, 7) % 40, some_queries()
     expected = ((snapshot.keys[entry_ids.numpy()].astype(np.float64) - queries.numpy()[:, None]) ** 2).sum(axis=2)
-    fetched, keys_of = [], snapshot.keys_of
-    monkeypatch.setattr(snapshot, "keys_of", lambda ids: fetched.append(len(ids)) or keys_of(ids))
+    fetched: list[int] = []
+    keys_of = snapshot.keys_of
+
+    def counting(ids: torch.Tensor) -> torch.Tensor:
+        fetched.append(len(ids))
+        return keys_of(ids)
+
+    monkeypatch.setattr(snapshot, "keys_of", counting)
     np.testing.assert_allclose(retriever._distances(queries, entry_ids), expected, rtol=1e-4)
     assert fetched == [rows] * (6 // rows)
 
@@ -239,12 +245,18 @@ def test_keys_are_fetched_a_few_rows_at_a_time(tmp_path, monkeypatch, limit, row
     ("num_indexed", "num_entries", "added"),
     [(10, 300, [64, 64, 54]), (0, 192, [64, 64]), (0, 191, [64]), (64, 190, []), (5, 127, []), (0, 0, []), (1, 63, [])],
 )
-def test_newer_entries_join_a_growing_index_in_batches(tmp_path, num_indexed, num_entries, added):
+def test_newer_entries_join_a_growing_index_in_batches(tmp_path, monkeypatch, num_indexed, num_entries, added):
     keys = np.random.default_rng(2).standard_normal((num_entries, WIDTH))
     snapshot = make_store(tmp_path / "s", keys)
-    index, sizes = GrowingPlainIndex(snapshot.keys[:num_indexed]), []
+    index = GrowingPlainIndex(snapshot.keys[:num_indexed])
+    sizes: list[int] = []
     add = index.add
-    index.add = lambda new: sizes.append(len(new)) or add(new)  # type: ignore[method-assign]
+
+    def counting(new: np.ndarray) -> None:
+        sizes.append(len(new))
+        add(new)
+
+    monkeypatch.setattr(index, "add", counting)
     retriever = Retriever(snapshot, index)
     assert sizes == added
     np.testing.assert_array_equal(index.keys, snapshot.keys[: num_indexed + sum(added)].astype(np.float32))

@@ -22,7 +22,13 @@ SCHEDULE = TrainingSettings(steps=1000, first_check=100, learning_rate=3e-3)
 
 
 class NoColumns:
-    keys = probabilities = np.zeros(0)
+    """The methods tested here read neither keys nor stored probabilities."""
+
+    def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("the method read keys")
+
+    def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("the method read stored probabilities")
 
 
 def moved(cache: NeighborCache, factor: float, wrong: bool = False) -> NeighborCache:
@@ -102,7 +108,8 @@ def test_a_distance_can_be_far_for_a_first_token_and_typical_of_a_tenth(learned)
 
 
 def test_a_stage_with_few_tokens_uses_the_limits_of_all_tokens(learned):
-    damping = fit_damping(*learned[:2], learned[2].network, NoColumns()).damping  # sentences of ten tokens
+    train, held, trained = learned  # sentences of ten tokens
+    damping = fit_damping(train, held, trained.network, NoColumns()).damping
     assert damping.middle[6] == damping.middle[7] != damping.middle[5]
 
 

@@ -39,7 +39,9 @@ class ScriptedLearner:
         return number, len(self.rows)
 
 
-def run(losses: Sequence[Sequence[float]], **settings: Any) -> tuple[ScriptedLearner, list[Best], list[tuple]]:
+def run(
+    losses: Sequence[Sequence[float]], **settings: Any
+) -> tuple[ScriptedLearner, list[Best[Any]], list[tuple[Any, ...]]]:
     """Train with a check after every step, unless `settings` says otherwise."""
     learner, checks = ScriptedLearner(losses), []
     usual = {"steps": len(losses), "first_check": 1, "check_every": 1, "learning_rate": 8.0, "lowest_rate": 1.0}
