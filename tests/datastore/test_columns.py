@@ -157,7 +157,9 @@ def test_a_commit_without_entries_adds_units_and_removals_only(two):
     assert column(folder, REMOVALS_FILE, "<i8").tolist() == [0, 1, 2]
     empty = CommitData.without_entries(WIDTH)
     assert (len(empty.units), len(empty.removed_units)) == (0, 0)
-    assert empty.keys.shape == (0, WIDTH)
+    assert (empty.keys.shape, empty.keys.dtype) == ((0, WIDTH), np.float16)
+    for array in (empty.entry_counts, empty.values, empty.probabilities, empty.positions):
+        assert (array.shape, array.dtype) == ((0,), np.int64)
     last = append_commit(folder, after, empty)
     assert last.extent.counts == after.extent.counts
     assert last.extent.segments == 4
