@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from nearmt.methods.damping import Damping, DistanceTracker, stages
+from nearmt.methods.damping import Damping, DistanceTracker, damped, stages
 from nearmt.methods.metak import MetaK
 from nearmt.methods.mixture import MixtureWeights
 from nearmt.methods.network_file import load_network, network_bytes
 from nearmt.methods.retrieved import RunningDistance, running_distance
 from nearmt.retrieval.neighbors import Neighbors
-from synthetic import even_damping
+from synthetic import bare, even_damping
 
 
 def test_stages_follow_the_number_of_tokens():
@@ -92,3 +92,16 @@ def test_damped_rows_follow_the_formula_and_the_others_stay_bit_for_bit():
     assert after.sizes == (0, 1, 2, 4)
     for name in ("nmt_share", "neighbor_weights", "size_probabilities"):
         assert torch.equal(getattr(after, name)[1], getattr(weights, name)[1])
+
+
+def test_weights_are_damped_by_the_running_distance_if_there_is_damping():
+    near = some_neighbors([np.e**7 - 1, np.e**2 - 1, np.e**9 - 1], [True, True, True])
+    weights = MixtureWeights(torch.full((3,), 0.5), torch.full((3, 1), 0.5), (0, 1), torch.full((3, 2), 0.5))
+    assert damped(None, weights, bare(near)) is weights
+    for scale in (1.0, 2.0):
+        damping = even_damping(2.0, 4.0, 3.0, scale)
+        expected = damping.applied(weights, running_distance(near, scale))
+        found = damped(damping, weights, bare(near))
+        assert torch.equal(found.nmt_share, expected.nmt_share)
+        assert torch.equal(found.neighbor_weights, expected.neighbor_weights)
+        assert found.nmt_share[0] > 0.9

@@ -150,6 +150,14 @@ def test_entries_of_the_index_beyond_the_snapshot_are_not_found(tmp_path, is_exa
     check_against_brute_force(part, some_queries(), 3, may_find=lambda sentence: f"file-{sentence % 4}" in origins)
 
 
+def test_only_allowed_entries_are_kept(tmp_path):
+    retriever = Retriever(make_store(tmp_path / "s", np.zeros((4, WIDTH))))
+    for forbidden in range(4):
+        retriever._allow(Allowed(np.arange(4) != forbidden))
+        found = retriever._only_allowed(torch.tensor([[0, 1, 2], [3, -1, 0]]))
+        assert found.tolist() == [[-1 if i == forbidden else i for i in row] for row in ([0, 1, 2], [3, -1, 0])]
+
+
 # How many candidates are searched for
 
 
