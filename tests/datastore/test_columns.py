@@ -159,9 +159,11 @@ def test_a_commit_without_entries_adds_units_and_removals_only(two):
     empty = CommitData.without_entries(WIDTH)
     assert not empty.units
     assert len(empty.removed_units) == 0
-    assert (empty.keys.shape, empty.keys.dtype) == ((0, WIDTH), np.float16)
+    assert empty.keys.shape == (0, WIDTH)
+    assert empty.keys.dtype == np.float16
     for array in (empty.entry_counts, empty.values, empty.probabilities, empty.positions):
-        assert (array.shape, array.dtype) == ((0,), np.int64)
+        assert array.shape == (0,)
+        assert array.dtype == np.int64
     last = append_commit(folder, after, empty)
     assert last.extent.counts == after.extent.counts
     assert last.extent.segments == 4
