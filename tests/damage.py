@@ -1,11 +1,13 @@
 """Damaging a store, for the tests of repair and the table in docs/repair.md."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 
 from nearmt.corpus import SentencePair
-from nearmt.datastore import Manifest, Snapshot
+from nearmt.datastore import Manifest, Snapshot, date_of
 from nearmt.models import Seq2Seq
 from nearmt.store import build
 from torture_store import ADAPTATION, BUILD, write_memory
@@ -14,6 +16,7 @@ STATES = ("keys.float16", "values.int32", "probabilities.float16", "positions.ui
 COLUMNS = (*STATES, "sentences.bin", "texts.jsonl", "units.bin", "units.jsonl", "removals.int64", "segments.jsonl")
 BESIDE = ("manifest.json", "manifest.copy.json", "index", "network")
 HARMS = ("flipped", "cut", "missing")
+ADDED_AT = 1_777_777_777
 
 
 def pair(source: str, target: str, unit: str, origin: str = "client") -> SentencePair:
@@ -21,7 +24,19 @@ def pair(source: str, target: str, unit: str, origin: str = "client") -> Sentenc
 
 
 def make_store(folder: Path, model: Seq2Seq) -> Path:
-    """Make a store of several commits, with additions, corrections and removals."""
+    """Make a store of several commits, with additions, corrections and removals.
+
+    The clock stands still: a unit without a date has the time at which it was added, and a repair that has to guess it
+    takes the time of the commit, which may be a second later.
+    """
+    with (
+        mock.patch("nearmt.datastore.units.time", SimpleNamespace(time=lambda: ADDED_AT)),
+        mock.patch("nearmt.datastore.columns.now", return_value=date_of(ADDED_AT)),
+    ):
+        return _make_store(folder, model)
+
+
+def _make_store(folder: Path, model: Seq2Seq) -> Path:
     store = build(write_memory(folder), model=model, out=folder / "a.store", settings=BUILD, adaptation=ADAPTATION)
     store.add([pair("die neue zelle .", "the new cell .", "n1"), pair("das feld .", "the field .", "n2")])
     store.add([pair("die neue zelle .", "the fresh cell .", "n1")])  # a correction
