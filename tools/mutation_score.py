@@ -22,13 +22,9 @@ def statuses(results: Path) -> Counter[str]:
 
 
 def row(name: str, counts: Counter[str]) -> str:
-    killed = sum(counts[status] for status in NOTICED)
-    cells = (name, counts.total(), killed, counts["survived"], counts["no tests"])
-    return (
-        "| "
-        + " | ".join(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells)
-        + (f" | {100 * killed / counts.total():.1f} % |")
-    )
+    killed, checked = sum(counts[status] for status in NOTICED), counts.total() - counts["not checked"]
+    numbers = (counts.total(), killed, counts["survived"], counts["no tests"])
+    return f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} | {100 * killed / max(1, checked):.1f} % |"
 
 
 def main() -> None:

@@ -307,6 +307,7 @@ def test_greedy_search_stops_at_the_first_end_token(early_stopping: EarlyStoppin
         tables = CountedTables(1, 5, seed=seed)
         found = search(tables, [12], (1,), BeamSettings(1, length_penalty=5.0, early_stopping=early_stopping))[0]
         assert tables.longest == len(found[0].token_ids)
+        assert found[0].token_ids == greedy(tables, 0, 12, (1,))
 
 
 def test_a_forced_first_token_leaves_one_of_two_beams_alive() -> None:

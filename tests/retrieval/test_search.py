@@ -9,6 +9,7 @@ import torch
 
 from nearmt.corpus import SentencePair
 from nearmt.datastore import CommitData, Filter, Languages, Manifest, Snapshot
+from nearmt.datastore.hashing import name_hash
 from nearmt.datastore.records import IndexRecord
 from nearmt.retrieval.index import Allowed
 from nearmt.retrieval.search import RERANKED, Retriever, _reach, _short
@@ -121,6 +122,13 @@ def test_a_filtered_search_finds_the_nearest_entries_of_its_part(tmp_path, wante
         check_against_brute_force(part, some_queries(), k, may_find=may_find)
         check_against_brute_force(part, some_queries(), k, SOME_EXCLUDED, may_find)
     check_against_brute_force(whole, some_queries(), 5)
+
+
+def test_the_index_is_told_the_origins_of_a_filter(tmp_path):
+    retriever = Retriever(store_with_origins(tmp_path / "s", 8))
+    for wanted, names in ((Filter(only=("file-1",)), ["file-1"]), (Filter(exclude=("file-[012]",)), ["file-3"])):
+        assert retriever.filtered(wanted)._allowed.origin_hashes.tolist() == [name_hash(name) for name in names]
+    assert retriever.filtered(Filter(since="2020-01-01"))._allowed.origin_hashes is None
 
 
 def test_an_empty_filter_changes_nothing(tmp_path):
