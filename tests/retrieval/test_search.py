@@ -76,9 +76,10 @@ def check_against_brute_force(retriever, queries, k, excluded=None, may_find=lam
     for row, query in enumerate(queries.double().numpy()):
         barred = set() if excluded is None or excluded[row] is None else set(excluded[row].tolist())
         possible = [
-            entry for entry in range(len(keys))
+            entry
+            for entry in range(len(keys))
             if may_find(entry // PER_SENTENCE) and entry // PER_SENTENCE not in barred
-        ]  # fmt: skip
+        ]
         distances = {entry: ((keys[entry] - query) ** 2).sum() for entry in possible}
         nearest = sorted(possible, key=lambda entry: (distances[entry], entry))[:k]
         assert found.entry_ids[row].tolist() == nearest + [-1] * (k - len(nearest))
