@@ -22,16 +22,16 @@ help:
 	@echo "make demo   set up, then build, train, compare and explain on a small real model and memory"
 	@echo "make test   set up, then lint, check types and run the tests: what CI runs"
 	@echo "make experiments  run the paper's tables on the demo's model (an hour) and put them into docs/"
-	@echo "make torture KILLS=300  kill a store's writers at random moments and look whether anything was lost"
+	@echo "make torture KILLS=300  kill the writers of a store at random moments and check that nothing is lost"
 	@echo "make busy   add 20,000 pairs in 2,000 commits while another process translates, and time the commits"
-	@echo "make fuzz FUZZ_MINUTES=20  try every property test with fresh random examples, for at least so long"
-	@echo "make milvus-server  install a Milvus server, which the tests then use"
+	@echo "make fuzz FUZZ_MINUTES=20  run every property test with fresh random examples, for at least this long"
+	@echo "make milvus-server  install a Milvus server for the tests"
 	@echo "make coverage  run the tests and fail if too few lines and branches were run; htmlcov/ shows which"
 	@echo "make mutants  change the numerical core in thousands of small ways; a test must fail each time (35 minutes)"
 	@echo "make docs   build the documentation site into site/; a gap in the reference or a broken link fails"
-	@echo "make dist   build and check the distributions, install them into an empty environment, run the demo there"
-	@echo "make docker-steps  run the steps of the Dockerfile without Docker and ask the server that they start"
-	@echo "make format put the code into its form"
+	@echo "make dist   build and check the distributions, install them into an empty environment and run the demo there"
+	@echo "make docker-steps  run the steps of the Dockerfile without Docker and query the server they start"
+	@echo "make format  format the code and fix what the linter can"
 
 # torch comes first and by its exact version, so that nothing else chooses another build of it.
 $(DEMO_READY): pyproject.toml constraints.txt packages/nearmt-demo/pyproject.toml
