@@ -27,7 +27,7 @@ help:
 	@echo "make fuzz FUZZ_MINUTES=20  run every property test with fresh random examples, for at least this long"
 	@echo "make milvus-server  install a Milvus server for the tests"
 	@echo "make coverage  run the tests and fail if too few lines and branches were run; htmlcov/ shows which"
-	@echo "make mutants  change the numerical core in thousands of small ways; a test must fail each time (35 minutes)"
+	@echo "make mutants  change the numerical core in thousands of small ways; a test must fail each time (an hour)"
 	@echo "make docs   build the documentation site into site/; a gap in the reference or a broken link fails"
 	@echo "make dist   build and check the distributions, install them into an empty environment and run the demo there"
 	@echo "make docker-steps  run the steps of the Dockerfile without Docker and query the server they start"
