@@ -57,7 +57,7 @@ demo: $(DEMO_READY)
 	$(RUN)/nearmt demo --out demo-output
 
 experiments: $(READY)
-	$(RUN)/nearmt paper demo-de-en --out paper-output
+	$(RUN)/nearmt paper demo-fr-en --out paper-output
 	mkdir -p docs/figures
 	cp paper-output/figures/*.svg paper-output/figures/*.png docs/figures/
 	cp paper-output/report.md docs/experiments.md

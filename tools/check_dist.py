@@ -34,7 +34,7 @@ class Distribution:
 
 DISTRIBUTIONS = (
     Distribution(ROOT, "nearmt", ("py.typed", "*.toml", "*.html", "*.css", "*.js")),
-    Distribution(ROOT / "packages" / "nearmt-demo", "nearmt_demo", ("*.safetensors", "*.tsv.gz")),
+    Distribution(ROOT / "packages" / "nearmt-demo", "nearmt_demo", ("weights.safetensors.gz", "*.tsv.gz")),
 )
 
 

@@ -162,8 +162,9 @@ def test_bench_server_leaves_no_files(client, tmp_path):
 @pytest.mark.parametrize("command", ["demo", "paper", "bench"])
 def test_output_folder_with_other_files_is_refused(client, tmp_path, command, monkeypatch):
     materials = Materials(client.model, client.memory, client.dev, client.test)
-    monkeypatch.setattr("nearmt.experiments.demo.find_materials", lambda: materials)
-    arguments = {"demo": (), "paper": ("demo-de-en",), "bench": (client.store,)}[command]
+    monkeypatch.setattr("nearmt.experiments.demo.find_materials", lambda progress: materials)
+    monkeypatch.setattr("nearmt_demo.model_folder", lambda: client.model)
+    arguments = {"demo": (), "paper": ("demo-fr-en",), "bench": (client.store,)}[command]
     for name in ("report.html", "results.json", "result.json", "performance.md", "bench.md"):
         (tmp_path / name).write_text("precious")
     refusal = f"has files in it that are not from nearmt {command}: choose a new folder or an empty one"

@@ -1,4 +1,4 @@
-"""The demo on the toy model and memory, its report page, and the files of nearmt-demo."""
+"""The demo on the toy model and memory, its report page and its prompt."""
 
 import re
 import shlex
@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from command_line import nearmt
 from nearmt.cli import demo_command
+from nearmt.cli.demo_prompt import translate_typed
 from nearmt.cli.output import command_of_this_program
-from nearmt.datastore import Languages, Manifest
-from nearmt.decoding.decoder import Decoder
+from nearmt.datastore import Manifest
 from nearmt.errors import MissingExtraError
-from nearmt.experiments.demo import Materials, find_materials, run_demo, write_report
+from nearmt.experiments.demo import Materials, run_demo, write_report
 from nearmt.experiments.demo import run as demo_run
 from nearmt.experiments.report import BarChart, LineChart, charts, figure, png_of, svg_of
-from nearmt.models import Seq2Seq
-from nearmt.training.devset import load_pairs
 from quick import QUICK
 
 
@@ -35,14 +34,20 @@ def out(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def result(materials, out):
+def demo(materials, out):
     return run_demo(materials, out, replace(QUICK, max_k=4))
 
 
-def test_the_demo_has_scores_curves_and_explained_examples(result):
+@pytest.fixture(scope="module")
+def result(demo):
+    return demo.result
+
+
+def test_the_demo_has_scores_matches_and_explained_examples(result):
     scores = result.evaluation["comparison"]["scores"]
+    assert list(scores) == ["base", "vanilla", "adaptive"]
     assert scores["adaptive"]["bleu"] > scores["base"]["bleu"]
-    assert {name: len(line) for name, line in result.curve.items()} == {"vanilla": 3, "uniform": 3, "adaptive": 3}
+    assert sum(band.sentences for band in result.matches) == result.evaluation["comparison"]["num_sentences"]
     assert sum(result.chosen_sizes.values()) == pytest.approx(1, abs=1e-4)
     assert len(result.examples) == 3
     for example in result.examples:
@@ -51,22 +56,28 @@ def test_the_demo_has_scores_curves_and_explained_examples(result):
             assert example.adaptive[change.start : change.end] == change.words
             assert change.words in change.segment_target
     assert any(example.changes for example in result.examples)
+    assert list(result.seconds) == [
+        "loading the model",
+        "building and training",
+        "translating the test set",
+        "explaining",
+    ]
 
 
 def test_a_second_run_reuses_all_results(result, materials, out, monkeypatch):
     def refuse(*args, **options):
         raise AssertionError("computed again")
 
-    for name in ("build", "evaluate", "train_metak"):
+    for name in ("build", "evaluate", "pick_examples"):
         monkeypatch.setattr(demo_run, name, refuse)
-    assert run_demo(materials, out, replace(QUICK, max_k=4)) == result
+    assert run_demo(materials, out, replace(QUICK, max_k=4)).result == result
 
 
 def test_a_store_of_another_model_is_rebuilt(result, materials, out, tmp_path):
     shutil.copytree(out, tmp_path, dirs_exist_ok=True)
     older = Manifest.load(tmp_path / "demo.store")
     older.changed(model={**older.model, "weights": "another"}).save(tmp_path / "demo.store")
-    again = run_demo(materials, tmp_path, replace(QUICK, max_k=4))
+    again = run_demo(materials, tmp_path, replace(QUICK, max_k=4)).result
     assert Manifest.load(tmp_path / "demo.store").model["weights"] != "another"
     assert again.evaluation["comparison"] == result.evaluation["comparison"]
 
@@ -109,12 +120,13 @@ def test_suggested_commands_can_be_pasted_into_a_shell(result, out, tmp_path, mo
     demo_command._print(replace(result, examples=examples), Path("the client's"))
     commands = re.findall(r"^  (.*nearmt .*)$", capsys.readouterr().out, re.MULTILINE)
     pasted = [shlex.split(command, comments=False) for command in commands]  # a shell may not know comments
-    assert [command[:2] for command in pasted] == [[str(program), n] for n in ("explain", "info", "serve", "build")]
-    assert [command[2] for command in pasted[:3]] == ["the client's/demo.store"] * 3
-    assert pasted[0][3:] == [source]
+    assert [command[:2] for command in pasted] == [[str(program), n] for n in ("demo", "explain", "serve", "build")]
+    assert pasted[0][2:] == ["--try", "--out", "the client's"]
+    assert [command[2] for command in pasted[1:3]] == ["the client's/demo.store"] * 2
+    assert pasted[1][3:] == [source]
     done = subprocess.run(commands[1], shell=True, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "units" in done.stdout
+    assert "method auto" in done.stdout or "method adaptive" in done.stdout
 
 
 def test_suggested_commands_name_the_program_as_the_shell_finds_it(tmp_path, monkeypatch):
@@ -176,25 +188,34 @@ def test_missing_matplotlib_is_reported_before_any_work(materials, tmp_path, mon
     assert not (tmp_path / "out").exists()
 
 
-def test_the_shipped_model_translates_simple_sentences():
-    materials = find_materials()
-    model = Seq2Seq.load(materials.model)
-    assert (model.source_lang, model.target_lang) == ("de", "en")
-    sentences = ["Wo ist der Bahnhof?", "Ich habe gestern ein Buch gekauft."]
-    decoder = Decoder(model)
-    outputs = decoder.texts(decoder.decode(model.tokenize_sources(sentences)))
-    assert "station" in outputs[0]
-    assert "book" in outputs[1]
-    assert "yesterday" in outputs[1]
-    assert sum(path.stat().st_size for path in materials.model.iterdir()) < 20e6
+def test_the_prompt_translates_what_is_typed_and_says_why(demo, client, monkeypatch, capsys):
+    changed = demo.result.examples[0]
+    typed = iter([changed.source, "unbekannt", " "])
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda prompt: asked.append(prompt) or next(typed))
+    translate_typed(demo.translator)
+    printed = capsys.readouterr().out
+    assert f"base      {changed.base}\nadaptive  {changed.adaptive}\n" in printed
+    for change in changed.changes:
+        assert f"from: {change.segment_source} → {change.segment_target}" in printed
+    assert "The memory changed nothing." in printed
+    assert len(asked) == 3
 
 
-def test_the_shipped_memory_shares_no_source_with_dev_or_test():
-    materials = find_materials()
-    parts = [
-        load_pairs(path, Languages("de", "en")).pairs for path in (materials.memory, materials.dev, materials.test)
-    ]
-    assert [len(part) for part in parts] == [20_000, 1_000, 500]
-    sources = [{pair.source for pair in part} for part in parts]
-    assert not sources[0] & (sources[1] | sources[2])
-    assert not sources[1] & sources[2]
+@pytest.mark.parametrize("end", [EOFError, KeyboardInterrupt])
+def test_the_prompt_ends_with_the_input(demo, end, monkeypatch, capsys):
+    def stop(prompt):
+        raise end
+
+    monkeypatch.setattr("builtins.input", stop)
+    translate_typed(demo.translator)
+    assert "adaptive" not in capsys.readouterr().out
+
+
+def test_without_a_terminal_there_is_no_prompt(demo, materials, out, monkeypatch):
+    monkeypatch.setattr("nearmt.experiments.demo.find_materials", lambda progress: materials)
+    monkeypatch.setattr("nearmt.experiments.demo.run.QUICK", replace(QUICK, max_k=4))
+    code, printed, _ = nearmt("demo", "--try", "--out", out, stdin="der hund\n")
+    assert code == 0
+    assert "Type a sentence" not in printed
+    assert "Took" in printed

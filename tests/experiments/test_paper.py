@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -202,14 +201,15 @@ def test_errors_in_a_configuration_are_explained(config_path, change, message):
 
 
 def test_an_unknown_name_lists_the_ready_made_configurations():
-    with pytest.raises(SettingError, match="demo-de-en, paper-de-en"):
+    with pytest.raises(SettingError, match="demo-fr-en, paper-de-en"):
         load_config("no-such")
 
 
-def test_the_ready_made_configurations_are_valid():
-    demo = load_config("demo-de-en")
-    assert [domain.name for domain in demo.domains] == ["LibreOffice", "openEHR"]
-    assert Path(demo.model).is_dir()
+def test_the_ready_made_configurations_are_valid(tmp_path, monkeypatch):
+    monkeypatch.setattr("nearmt_demo.model_folder", lambda: tmp_path)
+    demo = load_config("demo-fr-en")
+    assert [domain.name for domain in demo.domains] == ["Law", "Python"]
+    assert demo.model == str(tmp_path)
     with pytest.raises(NearMTError, match=r"IT: there is no file .*it/train"):
         load_config(READY / "paper-de-en.toml")
 

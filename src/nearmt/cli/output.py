@@ -72,7 +72,8 @@ class _LineReporter:
         if stage == self._stage and now - self._last < _SECONDS_BETWEEN_LINES and done != total:
             return
         self._stage, self._last = stage, now
-        line = f"{stage} {done}" + (f" of {total}" if total else "")
+        line = f"{stage} {done}" if done or total else stage
+        line += f" of {total}" if total else ""
         if total and before < done < total:
             line += f", {_duration((now - since) * (total - done) / (done - before))} left"
         errors.print(line)

@@ -12,7 +12,7 @@ from nearmt.cli.output import print_table, reporting
 def paper(
     config: Annotated[
         str,
-        typer.Argument(metavar="CONFIG", help="TOML file, or a built-in configuration: demo-de-en, paper-de-en."),
+        typer.Argument(metavar="CONFIG", help="TOML file, or a built-in configuration: demo-fr-en, paper-de-en."),
     ],
     *,
     out: Annotated[

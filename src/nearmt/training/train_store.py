@@ -34,7 +34,6 @@ from nearmt.training.train_metak import TrainedMetaK, train_metak
 from nearmt.training.train_variants import TrainedVariant, train_variant
 from nearmt.training.tune_vanilla import rank_vanilla, temperatures, vanilla_loss
 
-_DECODED = 5
 PAPER_VANILLA = {10.0: Vanilla(8, 10.0, 0.7), 100.0: Vanilla(16, 100.0, 0.8)}
 _RECALL_QUERIES = 256
 Trained = TypeVar("Trained", TrainedMetaK, TrainedVariant)
@@ -47,7 +46,8 @@ class AdaptationSettings:
     max_k: int = 32
     training: TrainingSettings = field(default_factory=TrainingSettings)
     held_out_share: float = 0.2
-    max_decoded: int = 200  # held-out sentences that are translated to choose among settings
+    max_trials: int = 5  # the likeliest settings of each method, which compete by translating held-out sentences
+    max_decoded: int = 200  # held-out sentences that each of them translates
     temperature: float | None = None  # if given, no other is tried
     paper: bool = False  # raw features, T fixed to 10 (or `temperature`), all of dev for training and selection
     decoding: DecodingSettings = field(default_factory=DecodingSettings)
@@ -159,7 +159,8 @@ class StoreTrainer:
             on_check=lambda step, loss: self.progress("training", step, settings.steps),
         )
         trained = sorted((self._damped(candidate, split) for candidate in trained), key=lambda t: t.loss)
-        return trained[:_DECODED] + [t for t in trained[_DECODED:] if t.network.temperature in PAPER_VANILLA]
+        most = self.settings.max_trials
+        return trained[:most] + [t for t in trained[most:] if t.network.temperature in PAPER_VANILLA]
 
     def _train_variants(self, split: _Split) -> dict[str, TrainedVariant]:
         settings = self._training_settings()
@@ -189,7 +190,7 @@ class StoreTrainer:
         """The likeliest settings and the paper's, with their losses on the held-out part."""
         fixed = [self.settings.temperature] if self.settings.temperature else None
         ranked = rank_vanilla(split.training, self.settings.max_k, fixed)
-        methods = [candidate.method for candidate in ranked[:_DECODED]]
+        methods = [candidate.method for candidate in ranked[: self.settings.max_trials]]
         papers = [replace(method, k=min(method.k, self.settings.max_k)) for method in PAPER_VANILLA.values()]
         methods += [method for method in papers if method not in methods]
         return [(method, vanilla_loss(split.held_out, method)) for method in methods]

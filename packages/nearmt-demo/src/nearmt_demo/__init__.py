@@ -1,10 +1,12 @@
-"""Paths of a small German→English model and of two translation memories."""
+"""A French→English model and two translation memories to try nearmt with."""
 
 from pathlib import Path
 
-_HERE = Path(__file__).parent
-MODEL = _HERE / "model"
-DATA = _HERE / "data"
-MEMORY = DATA / "libreoffice" / "memory.tsv.gz"
-DEV = DATA / "libreoffice" / "dev.tsv.gz"
-TEST = DATA / "libreoffice" / "test.tsv.gz"
+from nearmt_demo.model_cache import model_folder
+
+_DATA = Path(__file__).parent / "data"
+MEMORY = _DATA / "law" / "memory.tsv.gz"
+DEV = _DATA / "law" / "dev.tsv.gz"
+TEST = _DATA / "law" / "test.tsv.gz"
+
+__all__ = ["DEV", "MEMORY", "TEST", "model_folder"]

@@ -2,37 +2,34 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nearmt.building.compatibility import check_model
-from nearmt.corpus import SentencePair
 from nearmt.datastore import replace_file
-from nearmt.decoding.decoder import Decoder
 from nearmt.errors import MissingExtraError, StoreMismatchError
 from nearmt.evaluation.evaluate import evaluate
-from nearmt.evaluation.held_out import HeldOutSet, translate_held_out
-from nearmt.experiments.report import Example, pick_examples, require_drawing
-from nearmt.methods.mixture import Method, Uniform, Vanilla
+from nearmt.evaluation.matches import MatchBand, best_matches, match_bands
+from nearmt.experiments.report import Example, pick_examples, pick_misled, require_drawing
+from nearmt.methods.metak import MetaK
 from nearmt.models import Seq2Seq
 from nearmt.outputs import claim_folder
 from nearmt.progress import Progress, silent
 from nearmt.store import Store, build
-from nearmt.training.cache import NeighborCache
 from nearmt.training.devset import collect_cache, dev_from_pairs, load_pairs
 from nearmt.training.schedule import TrainingSettings
-from nearmt.training.train_metak import train_metak
 from nearmt.training.train_store import AdaptationSettings
 from nearmt.translator import Translator
 
-CURVE_SENTENCES = 100
-CURVE_SIZES = (1, 2, 4, 8, 16, 32)
-CURVE_STEPS = 1000  # training steps, enough for a point of a curve
-# One network and few sentences, so that the demo takes minutes.
-QUICK = AdaptationSettings(max_decoded=60, methods=("adaptive",), training=TrainingSettings(steps=3000))
+METHODS = ("base", "vanilla", "adaptive")
+# One network, few trials and few sentences, so that the demo takes two minutes.
+QUICK = AdaptationSettings(max_trials=1, max_decoded=30, methods=("adaptive",), training=TrainingSettings(steps=2000))
 NUM_EXAMPLES = 3
+_WATCHED_SENTENCES = 100  # of dev, for the mean number of neighbours
 
 
 @dataclass(frozen=True)
@@ -50,42 +47,45 @@ class DemoResult:
     """The results that the demo shows."""
 
     evaluation: dict[str, Any]
-    curve: dict[str, list[float]]  # method → BLEU at each of CURVE_SIZES
+    matches: list[MatchBand]
     chosen_sizes: dict[str, float]  # number of neighbours → mean probability that Meta-k gives it
-    examples: list[Example]
+    examples: list[Example]  # sentences in which the memory's words come out right
+    misled: list[Example]  # one sentence that the memory made worse, if there is one
     info: dict[str, Any]
+    seconds: dict[str, float]  # step → time it took
 
 
-def find_materials() -> Materials:
-    """Return the files of the package nearmt-demo."""
+@dataclass(frozen=True)
+class Demo:
+    """A finished demo: its results, and the loaded model and store for further sentences."""
+
+    result: DemoResult
+    translator: Translator
+
+
+def find_materials(progress: Progress = silent) -> Materials:
+    """Return the files of the package nearmt-demo, which unpacks its model on first use."""
     try:
         import nearmt_demo
     except ImportError:
         raise MissingExtraError("the demo", "nearmt-demo") from None
-    return Materials(nearmt_demo.MODEL, nearmt_demo.MEMORY, nearmt_demo.DEV, nearmt_demo.TEST)
+    return Materials(nearmt_demo.model_folder(progress), nearmt_demo.MEMORY, nearmt_demo.DEV, nearmt_demo.TEST)
 
 
 def run_demo(
     materials: Materials, out: Path, settings: AdaptationSettings | None = None, progress: Progress = silent
-) -> DemoResult:
+) -> Demo:
     """Build, train, evaluate and pick examples, all in `out`, a new folder or that of an earlier demo."""
     require_drawing()
     claim_folder(out, "demo")
-    model = Seq2Seq.load(materials.model)
+    watch = _Stopwatch()
+    with watch.timing("loading the model"):
+        progress("loading", 0, None)
+        model = Seq2Seq.load(materials.model)
     folder = out / "demo.store"
-    chosen = settings or QUICK
     if not folder.exists() or _needs_rebuild(folder, model):
-        partial = out / "demo.store.partial"
-        build(
-            materials.memory,
-            model=model,
-            out=folder,
-            dev=materials.dev,
-            adaptation=chosen,
-            resume=partial.exists() and not folder.exists(),
-            force=folder.exists(),
-            progress=progress,
-        )
+        with watch.timing("building and training"):
+            _build(materials, folder, model, settings or QUICK, progress)
     store = Store(folder)
     translator = Translator(folder, model=model, method="adaptive")
     pairs = load_pairs(materials.test, store.manifest.languages).pairs
@@ -95,18 +95,52 @@ def run_demo(
     ).hexdigest()
     earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if earlier.get("key") == key:
-        return _from_dict(earlier["result"])
-    evaluation = evaluate(translator, pairs, progress=progress)
-    curve, sizes = _curve(translator, materials, pairs[:CURVE_SENTENCES], chosen, progress)
-    result = DemoResult(
-        evaluation=evaluation.as_dict(),
-        curve=curve,
-        chosen_sizes=sizes,
-        examples=pick_examples(translator, pairs, evaluation.outputs, NUM_EXAMPLES),
-        info=store.info(),
-    )
+        return Demo(_from_dict(earlier["result"]), translator)
+    with watch.timing("translating the test set"):
+        evaluation = evaluate(translator, pairs, METHODS, progress)
+    with watch.timing("explaining"):
+        tested = pairs[: len(evaluation.outputs["base"])]
+        matches = best_matches([p.source for p in tested], [p.source for p in translator.snapshot.texts()])
+        result = DemoResult(
+            evaluation=evaluation.as_dict(),
+            matches=match_bands(matches, evaluation.outputs, [p.target for p in tested]),
+            chosen_sizes=_chosen_sizes(translator, materials.dev, progress),
+            examples=pick_examples(translator, tested, evaluation.outputs, NUM_EXAMPLES),
+            misled=pick_misled(translator, tested, evaluation.outputs),
+            info=store.info(),
+            seconds=watch.seconds,
+        )
     replace_file(path, json.dumps({"key": key, "result": asdict(result)}, ensure_ascii=False, indent=1).encode())
-    return result
+    return Demo(result, translator)
+
+
+class _Stopwatch:
+    """Remembers how long each step took."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timing(self, step: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.seconds[step] = round(time.monotonic() - began, 1)
+
+
+def _build(
+    materials: Materials, folder: Path, model: Seq2Seq, settings: AdaptationSettings, progress: Progress
+) -> None:
+    partial = folder.with_name(f"{folder.name}.partial")
+    build(
+        materials.memory,
+        model=model,
+        out=folder,
+        dev=materials.dev,
+        adaptation=settings,
+        resume=partial.exists() and not folder.exists(),
+        force=folder.exists(),
+        progress=progress,
+    )
 
 
 def _needs_rebuild(folder: Path, model: Seq2Seq) -> bool:
@@ -120,58 +154,17 @@ def _needs_rebuild(folder: Path, model: Seq2Seq) -> bool:
 
 
 def _from_dict(content: dict[str, Any]) -> DemoResult:
-    return DemoResult(**{**content, "examples": [Example.from_dict(example) for example in content["examples"]]})
+    examples = {name: [Example.from_dict(example) for example in content[name]] for name in ("examples", "misled")}
+    return DemoResult(**{**content, **examples, "matches": [MatchBand(**band) for band in content["matches"]]})
 
 
-def _curve(
-    translator: Translator,
-    materials: Materials,
-    pairs: Sequence[SentencePair],
-    settings: AdaptationSettings,
-    progress: Progress,
-) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Return BLEU by K for the three methods, and how many neighbours Meta-k uses on dev."""
-    model, snapshot, retriever = translator.model, translator.snapshot, translator.readers[0].retriever
-    learned = snapshot.manifest.adaptation
-    assert learned is not None
-    loaded = load_pairs(materials.dev, snapshot.manifest.languages)
-    cache = collect_cache(
-        model, retriever, dev_from_pairs(model, snapshot, loaded.pairs, loaded.origin), settings.max_k, progress
-    )
-    held_out = list(range(0, len(loaded.pairs), 5))
-    own = translator.method
-    assert own is not None
-    tuned, temperature = learned.vanilla, learned.uniform.temperature
-    test = HeldOutSet.from_pairs(model, pairs)
-    sizes = [size for size in CURVE_SIZES if size <= settings.max_k]
-    curve: dict[str, list[float]] = {"vanilla": [], "uniform": [], "adaptive": []}
-    done, total = 0, len(sizes) * 3 * len(test)
-    for size in sizes:
-        methods: list[Method] = [
-            Vanilla(size, tuned.temperature, tuned.knn_share),
-            Uniform(size, temperature),
-            own if size == own.max_k else _metak_of(cache, held_out, size, temperature, settings),
-        ]
-        for name, method in zip(curve, methods, strict=True):
-            decoder = Decoder(model, retriever, method, translator.decoding)
-            curve[name].append(translate_held_out(decoder, test).bleu)
-            done += len(test)
-            progress("curve", done, total)
-    believed = own.weigh(cache.retrieved(snapshot))
-    mean = believed.size_probabilities.mean(dim=0).tolist()
-    return curve, {str(size): share for size, share in zip(believed.sizes, mean, strict=True)}
-
-
-def _metak_of(
-    cache: NeighborCache, held_out: list[int], max_k: int, temperature: float, settings: AdaptationSettings
-) -> Method:
-    """Train a network for another K on the same cache."""
-    train_part, select_part = cache.nearest(max_k).split(held_out)
-    (trained,) = train_metak(
-        train_part,
-        select_part,
-        max_k=max_k,
-        temperatures=[temperature],
-        settings=replace(settings.training, steps=min(settings.training.steps, CURVE_STEPS)),
-    )
-    return trained.network
+def _chosen_sizes(translator: Translator, dev: Path, progress: Progress) -> dict[str, float]:
+    """Return how many neighbours Meta-k uses, on average over the tokens of some dev sentences."""
+    model, snapshot, method = translator.model, translator.snapshot, translator.method
+    assert isinstance(method, MetaK)
+    loaded = load_pairs(dev, snapshot.manifest.languages)
+    watched = dev_from_pairs(model, snapshot, loaded.pairs[:_WATCHED_SENTENCES], loaded.origin)
+    cache = collect_cache(model, translator.readers[0].retriever, watched, method.max_k, progress)
+    weighed = method.weigh(cache.retrieved(snapshot))
+    mean = weighed.size_probabilities.mean(dim=0).tolist()
+    return {str(size): share for size, share in zip(weighed.sizes, mean, strict=True)}

@@ -36,6 +36,7 @@ _COUNTS = (
     "batch_size",
 )
 _DEMO_PREFIX = "nearmt_demo:"
+_DEMO_MODEL = _DEMO_PREFIX + "model"
 
 
 @dataclass(frozen=True)
@@ -171,12 +172,14 @@ def _check_keys(content: dict[str, Any], kind: type, where: str, excluded: tuple
 
 
 def _resolve(item: str, folder: Path) -> Path:
-    """Return a path relative to the configuration, or one inside the package nearmt-demo."""
+    """Return a path relative to the configuration, one inside the package nearmt-demo, or that of its model."""
     if item.startswith(_DEMO_PREFIX):
         try:
             package = import_module("nearmt_demo")
         except ImportError:
             raise MissingExtraError("this configuration", "nearmt-demo") from None
+        if item == _DEMO_MODEL:
+            return Path(package.model_folder())
         return Path(str(package.__file__)).parent / item.removeprefix(_DEMO_PREFIX)
     return folder / Path(item).expanduser()
 

@@ -4,15 +4,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from rapidfuzz import fuzz, process
-
+from nearmt.evaluation.matches import best_matches
 from nearmt.experiments.paper.domain import Domain
 from nearmt.experiments.paper.lab import Lab, Result
 from nearmt.experiments.paper.sections import CellKey, Cells, Section, describe_result, describe_results, p_text
 from nearmt.experiments.paper.systems import adaptive, base, shuffled, vanilla_tuned
 from nearmt.experiments.report import Table
-
-_MATCHED_ROWS = 64
 
 
 class Generality:
@@ -127,11 +124,9 @@ def best_fuzzy_matches(lab: Lab, domain: Domain) -> Result:
 
 def _match(lab: Lab, domain: Domain) -> list[str]:
     pairs = list(domain.snapshot.texts())
-    sources = [pair.source for pair in pairs]
-    outputs: list[str] = []
-    for start in range(0, len(domain.test), _MATCHED_ROWS):
-        wanted = [pair.source for pair in domain.test.pairs[start : start + _MATCHED_ROWS]]
-        similarities = process.cdist(wanted, sources, scorer=fuzz.ratio, workers=-1)  # (wanted, sources) percent
-        outputs += [pairs[int(i)].target for i in similarities.argmax(axis=1)]
-        lab.progress(f"{domain.name}: matching", len(outputs), len(domain.test))
-    return outputs
+    matches = best_matches(
+        [pair.source for pair in domain.test.pairs],
+        [pair.source for pair in pairs],
+        lambda done: lab.progress(f"{domain.name}: matching", done, len(domain.test)),
+    )
+    return [pairs[match.row].target for match in matches]

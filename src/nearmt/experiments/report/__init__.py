@@ -1,7 +1,7 @@
 """Building blocks of reports: charts, tables, examples and a self-contained HTML page."""
 
 from nearmt.experiments.report.charts import BarChart, Chart, LineChart, can_draw, png_of, require_drawing, svg_of
-from nearmt.experiments.report.examples import Change, Example, changed_words, pick_examples
+from nearmt.experiments.report.examples import Change, Example, changed_words, pick_examples, pick_misled
 from nearmt.experiments.report.page import Table, examples_html, figure, page
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "figure",
     "page",
     "pick_examples",
+    "pick_misled",
     "png_of",
     "require_drawing",
     "svg_of",

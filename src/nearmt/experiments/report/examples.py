@@ -1,5 +1,6 @@
 """Example sentences that show the effect of a memory, with the segments behind the changed words."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from nearmt.evaluation.scores import sentence_chrf
 from nearmt.translator import Translation, Translator
 
 _SHORTEST, _LONGEST = 5, 16  # words: long enough to be informative, short enough to read
+_MOST_EXPLAINED = 10  # sentences that are translated again to find examples
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,49 @@ class Example:
 def pick_examples(
     translator: Translator, pairs: Sequence[SentencePair], outputs: Mapping[str, Sequence[str]], count: int = 3
 ) -> list[Example]:
-    """Return the sentences of readable length that gained most by chrF."""
-    gains = []
-    for i, pair in enumerate(pairs[: len(outputs["base"])]):
-        base, adaptive = outputs["base"][i], outputs["adaptive"][i]
-        if _SHORTEST <= len(pair.source.split()) <= _LONGEST:
-            gains.append((sentence_chrf(adaptive, pair.target) - sentence_chrf(base, pair.target), i))
-    results = []
-    for _, i in sorted(gains, reverse=True)[:count]:
-        translation = translator.explain(pairs[i].source)
-        results.append(
-            Example(pairs[i].source, pairs[i].target, outputs["base"][i], translation.text, changed_words(translation))
-        )
-    return results
+    """Return the sentences of readable length that gained most by chrF.
+
+    Sentences in which the memory put a word of the reference that the model alone misses come first.
+    """
+    ranked = [i for gain, i in _gains(pairs, outputs) if gain > 0][::-1]
+    examples: list[Example] = []
+    others: list[Example] = []
+    for i in ranked[:_MOST_EXPLAINED]:
+        example = _explained(translator, pairs[i], outputs["base"][i])
+        (examples if _corrects_a_word(example) else others).append(example)
+        if len(examples) == count:
+            break
+    return [*examples, *others][:count]
+
+
+def pick_misled(
+    translator: Translator, pairs: Sequence[SentencePair], outputs: Mapping[str, Sequence[str]]
+) -> list[Example]:
+    """Return the sentence of readable length that lost most by chrF, or nothing if none did."""
+    return [_explained(translator, pairs[i], outputs["base"][i]) for gain, i in _gains(pairs, outputs)[:1] if gain < 0]
+
+
+def _gains(pairs: Sequence[SentencePair], outputs: Mapping[str, Sequence[str]]) -> list[tuple[float, int]]:
+    """Return the change in chrF of each sentence of readable length with its row, the greatest loss first."""
+    return sorted(
+        (sentence_chrf(adaptive, pair.target) - sentence_chrf(base, pair.target), row)
+        for row, (pair, base, adaptive) in enumerate(zip(pairs, outputs["base"], outputs["adaptive"], strict=False))
+        if _SHORTEST <= len(pair.source.split()) <= _LONGEST
+    )
+
+
+def _explained(translator: Translator, pair: SentencePair, base: str) -> Example:
+    translation = translator.explain(pair.source)
+    return Example(pair.source, pair.target, base, translation.text, changed_words(translation))
+
+
+def _corrects_a_word(example: Example) -> bool:
+    expected, known = _words(example.reference), _words(example.base)
+    return any(_words(change.words) & expected - known for change in example.changes)
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w{4,}", text.lower()))
 
 
 def changed_words(translation: Translation) -> list[Change]:

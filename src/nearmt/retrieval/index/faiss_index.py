@@ -20,6 +20,8 @@ EXACT_UP_TO = 30_000
 # Number of keys that an index is trained on: enough for its lists, but few enough to fit into memory.
 _MIN_TRAINED, _TRAINED_PER_LIST, _MAX_TRAINED = 65_536, 32, 262_144
 _MAX_LISTS = 16_384
+# Iterations of k-means and keys per dimension for the PCA: faiss's defaults, 25 and 1,000, find no more but take longer
+_ITERATIONS, _PCA_KEYS_PER_DIMENSION = 8, 32
 # From this many lists on, the nearest centroids are found by compressed codes first, and the best of those are compared
 # exactly: twice the number of probes in a search, and enough to be practically exact when an entry gets its list.
 _CODED_LISTS = 1_024
@@ -143,10 +145,10 @@ def trained_index(snapshot: Snapshot, factory: str, seed: int = 1, max_rows: int
     if num_lists > len(snapshot):
         raise SettingError(f"`index` {factory} needs at least {num_lists} entries, and the store has {len(snapshot)}")
     if inverted is not None:
-        inverted.cp.min_points_per_centroid = 1  # avoids a warning on standard error
+        _shorten(inverted.cp)
         inverted.cp.seed = seed
         if hasattr(inverted, "pq"):
-            inverted.pq.cp.min_points_per_centroid = 1
+            _shorten(inverted.pq.cp)
     coarse = _coded_quantizer(index)
     if coarse is not None:
         # Centroids are trained with exact distances and then encoded. faiss does not own the index it trains with.
@@ -154,8 +156,14 @@ def trained_index(snapshot: Snapshot, factory: str, seed: int = 1, max_rows: int
         inverted.quantizer_trains_alone, inverted.clustering_index = chr(2), exact
         codes: Any = faiss.downcast_index(coarse.base_index)
         if hasattr(codes, "pq"):
-            codes.pq.cp.min_points_per_centroid = 1
+            _shorten(codes.pq.cp)
         coarse.k_factor = _ADD_FACTOR
+    if isinstance(index, faiss.IndexPreTransform):
+        chain: Any = index.chain
+        for number in range(chain.size()):
+            transform: Any = faiss.downcast_VectorTransform(chain.at(number))
+            if isinstance(transform, faiss.PCAMatrix):
+                transform.max_points_per_d = _PCA_KEYS_PER_DIMENSION
     num_rows = max(min(_TRAINED_PER_LIST * num_lists, max_rows), min(_MIN_TRAINED, max_rows), num_lists)
     num_rows = min(num_rows, len(snapshot))
     sample = np.sort(np.random.default_rng(seed).choice(len(snapshot), num_rows, replace=False))
@@ -166,6 +174,11 @@ def trained_index(snapshot: Snapshot, factory: str, seed: int = 1, max_rows: int
     if coarse is not None:
         inverted.clustering_index = None
     return index
+
+
+def _shorten(clustering: Any) -> None:
+    """Set how k-means is run; the smallest number of points avoids a warning on standard error."""
+    clustering.niter, clustering.min_points_per_centroid = _ITERATIONS, 1
 
 
 def write_index(index: Any, path: Path) -> None:
