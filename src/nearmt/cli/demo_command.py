@@ -5,15 +5,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from nearmt.cli.demo_prompt import print_changes, translate_typed
+from nearmt.cli.demo_prompt import print_reasons, translate_typed
 from nearmt.cli.options import RunOptions, output_option
-from nearmt.cli.output import command_of_this_program, number_of, print_json, print_table, reporting
+from nearmt.cli.output import command_of_this_program, number_of, print_json, print_table, reporting, say
 
 if TYPE_CHECKING:
     from nearmt.experiments.demo import DemoResult
     from nearmt.experiments.report import Example
 
-_SENTENCE = "Le titulaire du permis doit tenir un registre des prises."
+_SENTENCE = "La procuration est valable pour cette assemblée."
 
 
 def demo(
@@ -33,6 +33,10 @@ def demo(
     from nearmt.experiments.demo import find_materials, run_demo, write_report
 
     run.set_threads()
+    say(
+        "Adapting opus-mt-fr-en to Canadian company law: two to three minutes, or seconds after an earlier run.",
+        run.quiet,
+    )
     with reporting(run.quiet) as progress:
         materials = find_materials(progress)
         finished = run_demo(materials, out, progress=progress)
@@ -75,7 +79,7 @@ def _print(result: "DemoResult", out: Path) -> None:
 def _print_example(example: "Example") -> None:
     print(f"\nsource     {example.source}\nbase       {example.base}\nadaptive   {example.adaptive}")
     print(f"reference  {example.reference}")
-    print_changes(example.changes)
+    print_reasons(example.changes)
 
 
 def _next_commands(result: "DemoResult", out: Path) -> list[str]:

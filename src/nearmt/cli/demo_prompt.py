@@ -21,8 +21,8 @@ def translate_typed(translator: "Translator") -> None:
         found = translator.explain(sentence)
         (base,) = alone.translate([sentence])
         print(f"base      {base.text}\nadaptive  {found.text}")
-        changes = changed_words(found)
-        print_changes(changes)
+        changes = changed_words(found, base.text)
+        print_reasons(changes)
         if not changes:
             print("  The memory changed nothing.")
 
@@ -35,7 +35,9 @@ def _ask() -> str:
         return ""
 
 
-def print_changes(changes: Sequence["Change"]) -> None:
-    """Print the words that the memory changed, each with the segment it comes from."""
-    for change in changes:
-        print(f"  {change.words:<16} from: {change.segment_source} → {change.segment_target}")
+def print_reasons(changes: Sequence["Change"]) -> None:
+    """Print the segments of the memory behind the changed words."""
+    from nearmt.experiments.report import reasons_for
+
+    for reason in reasons_for(changes):
+        print(f"  {reason.words}\n    from: {reason.segment_source} → {reason.segment_target}")

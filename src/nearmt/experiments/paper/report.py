@@ -11,7 +11,7 @@ from nearmt.datastore import replace_file, storage_errors
 from nearmt.experiments.paper.config import PaperConfig, shown_model
 from nearmt.experiments.paper.lab import Lab
 from nearmt.experiments.paper.sections import Section
-from nearmt.experiments.report import Example, examples_html, figure, page, png_of, svg_of
+from nearmt.experiments.report import Example, examples_html, figure, page, png_of, reasons_for, svg_of
 
 
 def write_reports(config: PaperConfig, lab: Lab, sections: Sequence[Section], out: Path) -> None:
@@ -97,8 +97,8 @@ def _markdown(config: PaperConfig, sections: Sequence[Section], about: dict[str,
 def _example_lines(example: Example) -> list[str]:
     lines = [f"    source     {example.source}", f"    base       {example.base}"]
     lines += [f"    adaptive   {example.adaptive}", f"    reference  {example.reference}"]
-    for change in example.changes:
-        lines.append(f"      {change.words} ← {change.segment_source} → {change.segment_target}")
+    for reason in reasons_for(example.changes):
+        lines.append(f"      {reason.words} ← {reason.segment_source} → {reason.segment_target}")
     return lines
 
 

@@ -1,7 +1,15 @@
 """Building blocks of reports: charts, tables, examples and a self-contained HTML page."""
 
 from nearmt.experiments.report.charts import BarChart, Chart, LineChart, can_draw, png_of, require_drawing, svg_of
-from nearmt.experiments.report.examples import Change, Example, changed_words, pick_examples, pick_misled
+from nearmt.experiments.report.examples import (
+    Change,
+    Example,
+    Reason,
+    changed_words,
+    pick_examples,
+    pick_misled,
+    reasons_for,
+)
 from nearmt.experiments.report.page import Table, examples_html, figure, page
 
 __all__ = [
@@ -10,6 +18,7 @@ __all__ = [
     "Chart",
     "Example",
     "LineChart",
+    "Reason",
     "Table",
     "can_draw",
     "changed_words",
@@ -19,6 +28,7 @@ __all__ = [
     "pick_examples",
     "pick_misled",
     "png_of",
+    "reasons_for",
     "require_drawing",
     "svg_of",
 ]

@@ -10,6 +10,7 @@ from nearmt.evaluation.scores import sentence_chrf
 from nearmt.translator import Translation, Translator
 
 _SHORTEST, _LONGEST = 5, 16  # words: long enough to be informative, short enough to read
+_CONTENT_WORD = 5  # letters: shorter words are mostly function words
 _MOST_EXPLAINED = 10  # sentences that are translated again to find examples
 
 
@@ -20,6 +21,15 @@ class Change:
     words: str
     start: int  # position in the output
     end: int
+    segment_source: str
+    segment_target: str
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A segment of the memory, and the words of an output that it explains."""
+
+    words: str
     segment_source: str
     segment_target: str
 
@@ -75,27 +85,28 @@ def _gains(pairs: Sequence[SentencePair], outputs: Mapping[str, Sequence[str]]) 
 
 def _explained(translator: Translator, pair: SentencePair, base: str) -> Example:
     translation = translator.explain(pair.source)
-    return Example(pair.source, pair.target, base, translation.text, changed_words(translation))
+    return Example(pair.source, pair.target, base, translation.text, changed_words(translation, base))
 
 
 def _corrects_a_word(example: Example) -> bool:
-    expected, known = _words(example.reference), _words(example.base)
-    return any(_words(change.words) & expected - known for change in example.changes)
+    expected = {word for word in _words(example.reference) if len(word) >= _CONTENT_WORD}
+    return any(_words(change.words) & expected for change in example.changes)
 
 
 def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w{4,}", text.lower()))
+    return set(re.findall(r"\w+", text.lower()))
 
 
-def changed_words(translation: Translation) -> list[Change]:
-    """Return the words of an output that the model alone would not have used, each with its best segment."""
+def changed_words(translation: Translation, base: str) -> list[Change]:
+    """Return the words of an output that the model's own output lacks, each with the segment that supports it most."""
+    known = _words(base)
     changes: list[Change] = []
     for token in translation.tokens:
-        if token.is_models_first_choice or token.start == token.end or not token.neighbors:
-            continue
         start, end = _word_around(translation.text, token.start, token.end)
         supporters = [neighbor for neighbor in token.neighbors if neighbor.token_id == token.token_id]
-        if not supporters or (changes and start < changes[-1].end):
+        if not supporters or start >= end or (changes and start < changes[-1].end):
+            continue
+        if _words(translation.text[start:end]) <= known:
             continue
         best = max(supporters, key=lambda neighbor: neighbor.weight).segment
         last = changes[-1] if changes else None
@@ -103,6 +114,14 @@ def changed_words(translation: Translation) -> list[Change]:
             start = changes.pop().start  # the next word of the same segment
         changes.append(Change(translation.text[start:end], start, end, best.source, best.target))
     return changes
+
+
+def reasons_for(changes: Sequence[Change]) -> list[Reason]:
+    """Return each segment once, with all words that it explains."""
+    words: dict[tuple[str, str], list[str]] = {}
+    for change in changes:
+        words.setdefault((change.segment_source, change.segment_target), []).append(change.words)
+    return [Reason(" … ".join(found), *segment) for segment, found in words.items()]
 
 
 def _word_around(text: str, start: int, end: int) -> tuple[int, int]:

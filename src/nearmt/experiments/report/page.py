@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from nearmt.experiments.report.charts import GRID_COLOR, Chart, svg_of
-from nearmt.experiments.report.examples import Example
+from nearmt.experiments.report.examples import Example, reasons_for
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --soft: #666; --line: #ddd; --mark: #d6f0df; --paper: #fff; }
@@ -83,9 +83,9 @@ def _example(example: Example) -> str:
         position = change.end
     marked.append(escape(example.adaptive[position:]))
     causes = "".join(
-        f"<li><mark>{escape(change.words)}</mark> from “{escape(change.segment_source)}” → "
-        f"“{escape(change.segment_target)}”</li>"
-        for change in example.changes
+        f"<li><mark>{escape(reason.words)}</mark> from “{escape(reason.segment_source)}” → "
+        f"“{escape(reason.segment_target)}”</li>"
+        for reason in reasons_for(example.changes)
     )
     return f"""<article><dl><dt>source</dt><dd>{escape(example.source)}</dd>
 <dt>base</dt><dd>{escape(example.base)}</dd><dt>adaptive</dt><dd>{"".join(marked)}</dd>
