@@ -26,7 +26,7 @@ KEY = "only-for-this-trial"
 NUM_PAIRS = 200
 STARTUP_SECONDS = 180
 # Training takes minutes and is not the container's: the store stays untrained, and the request brings its own numbers.
-REQUEST = {"text": "Die Tabelle ist gesperrt.", "method": "vanilla", "k": 8, "temperature": 10, "knn_share": 0.5}
+REQUEST = {"text": "La procuration est valable.", "method": "vanilla", "k": 8, "temperature": 10, "knn_share": 0.5}
 
 
 def copied_files() -> list[str]:
@@ -47,14 +47,18 @@ def make_context(folder: Path) -> None:
             shutil.copy(source, target)
 
 
-def make_store(nearmt: Path, folder: Path) -> None:
+def make_store(binaries: Path, folder: Path) -> None:
     """A small store of the demo's model, as a user would mount it."""
+    install = [binaries / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run([*install, "-c", ROOT / "constraints.txt", ROOT / "packages" / "nearmt-demo"])
+    unpack = "import nearmt_demo; print(nearmt_demo.model_folder())"
+    model = subprocess.run([binaries / "python", "-c", unpack], capture_output=True, text=True, check=True).stdout
     memory = folder / "memory.tsv"
-    with gzip.open(DEMO / "data" / "libreoffice" / "memory.tsv.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(DEMO / "data" / "law" / "memory.tsv.gz", "rt", encoding="utf-8") as lines:
         memory.write_text("".join(islice(lines, NUM_PAIRS)), encoding="utf-8")
     out = folder / "stores" / "client.store"
     out.parent.mkdir()
-    run([nearmt, "build", memory, "--model", DEMO / "model", "--out", out, "--no-train", "--quiet"])
+    run([binaries / "nearmt", "build", memory, "--model", model.strip(), "--out", out, "--no-train", "--quiet"])
 
 
 def run(command: list[str | Path], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
@@ -140,7 +144,7 @@ def main() -> None:
         make_context(context)
         run(["bash", "docker/wheel.sh", ".", wheels], cwd=context)
         run(["bash", "docker/install.sh", environment, wheels, "nearmt[server]"], cwd=context)
-        make_store(environment / "bin" / "nearmt", folder)
+        make_store(environment / "bin", folder)
         try_server(context, folder / "stores", environment / "bin")
     print("the container's steps work: refused without stores and keys, healthy, translated, stopped in order")
 

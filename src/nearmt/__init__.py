@@ -2,9 +2,9 @@
 
     import nearmt
 
-    store = nearmt.build("client.tmx", model="Helsinki-NLP/opus-mt-de-en", out="client.store")
+    store = nearmt.build("client.tmx", model="Helsinki-NLP/opus-mt-fr-en", out="client.store")
     translator = nearmt.Translator("client.store")
-    result = translator.translate(["Die Tabelle ist gesperrt."])[0]
+    result = translator.translate(["La procuration est valable."])[0]
     result.text, result.tokens[3].neighbors, result.tokens[3].nmt_share
 
 Names are imported when they are first used, so importing nearmt is fast.

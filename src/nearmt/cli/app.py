@@ -50,10 +50,10 @@ def _add(group: typer.Typer, function: Callable[..., None], panel: str | None, e
 
 
 _add(app, demo, _EVERYDAY, "")
-_add(app, build, _EVERYDAY, "client.tmx --model Helsinki-NLP/opus-mt-de-en --out client.store")
+_add(app, build, _EVERYDAY, "client.tmx --model Helsinki-NLP/opus-mt-fr-en --out client.store")
 _add(app, train, _EVERYDAY, "client.store dev.tmx")
-_add(app, translate, _EVERYDAY, "client.store < in.de > out.en")
-_add(app, explain, _EVERYDAY, 'client.store "Die Tabelle ist gesperrt."')
+_add(app, translate, _EVERYDAY, "client.store < in.fr > out.en")
+_add(app, explain, _EVERYDAY, 'client.store "La procuration est valable."')
 _add(app, evaluate, _EVERYDAY, "client.store test.tsv")
 _add(app, info, _MEMORY, "client.store")
 _add(app, add, _MEMORY, "client.store confirmed-today.tmx --origin client-a")
@@ -65,7 +65,7 @@ _add(app, verify, _MEMORY, "client.store")
 _add(app, paper, _RESEARCH, "demo-fr-en --out paper-output")
 _add(bench, speed, None, "client.store --entries 400000 --batches 1,16")
 _add(bench, indexes, None, f"client.store --index Flat {_MILVUS}")
-_add(bench, server, None, "client.store in.de --clients 64 --seconds 120")
+_add(bench, server, None, "client.store in.fr --clients 64 --seconds 120")
 app.add_typer(bench, name="bench", rich_help_panel=_RESEARCH)
 _add(app, serve, _SERVICE, "client.store --port 8080")
 

@@ -40,7 +40,7 @@ class FilterBody(Body):
 class TranslateBody(Body):
     """One or more texts and options for their translation."""
 
-    text: str | list[str] = Field(description="a text or a list of texts", examples=["Die Tabelle ist gesperrt."])
+    text: str | list[str] = Field(description="a text or a list of texts", examples=["La procuration est valable."])
     store: Name | None = Field(default=None, description="name of the store; the caller's default if not given")
     stores: list[Name] | None = Field(
         default=None, min_length=1, max_length=16, description="several stores to search together"
