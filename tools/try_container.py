@@ -49,7 +49,7 @@ def make_context(folder: Path) -> None:
 
 def make_store(binaries: Path, folder: Path) -> None:
     """A small store of the demo's model, as a user would mount it."""
-    install = [binaries / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install: list[str | Path] = [binaries / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     run([*install, "-c", ROOT / "constraints.txt", ROOT / "packages" / "nearmt-demo"])
     unpack = "import nearmt_demo; print(nearmt_demo.model_folder())"
     model = subprocess.run([binaries / "python", "-c", unpack], capture_output=True, text=True, check=True).stdout

@@ -11,7 +11,7 @@ def test_best_matches_are_those_of_a_plain_search(monkeypatch):
     monkeypatch.setattr(matches, "_COMPARED_AT_ONCE", 2)
     memory = ["the red house", "a green tree", "the red horse"]
     texts = ["the red house", "a green bee", "red horses", "tree"]
-    reported = []
+    reported: list[int] = []
     found = best_matches(texts, memory, reported.append)
     for text, match in zip(texts, found, strict=True):
         percents = [fuzz.ratio(text, other) for other in memory]
