@@ -19,7 +19,7 @@ KILLS ?= 300
 FUZZ_MINUTES ?= 20
 
 help:
-	@echo "make demo   set up, then build, train, compare and explain on a small real model and memory"
+	@echo "make demo   set up, then build, train, compare and explain with a real model and memory"
 	@echo "make test   set up, then lint, check types and run the tests: what CI runs"
 	@echo "make experiments  run the paper's tables on the demo's model (an hour) and put them into docs/"
 	@echo "make torture KILLS=300  kill the writers of a store at random moments and check that nothing is lost"
