@@ -51,9 +51,9 @@ def _page(result: DemoResult) -> str:
     )
     misled = f"<h2>A sentence that the memory made worse</h2>\n{examples_html(result.misled)}" if result.misled else ""
     body = f"""<h1>How a translation memory adapts a frozen model</h1>
-<p>The model has never seen the memory: it is used as it was published. The memory has {result.info["sentences"]:,}
-sentence pairs, stored as {result.info["entries"]:,} decoder states, one for each target token. None of the
-{comparison["num_sentences"]} test sentences is in it.</p>
+<p>The model is not trained any further. The memory has {result.info["sentences"]:,} sentence pairs, stored as
+{result.info["entries"]:,} decoder states, one for each target token. None of the {comparison["num_sentences"]} test
+sentences is in it.</p>
 {score_table(result).as_html()}
 <p class="note">base: the model alone. vanilla: kNN-MT with one fixed share for the memory. adaptive: a small network
 decides for each token how much of the memory to use. p: paired bootstrap on BLEU. “Changed” is the share of output
