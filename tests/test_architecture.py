@@ -50,7 +50,7 @@ ONLY_IN = {
     "pydantic": {"server"},
     "pydantic_settings": {"server"},
     "pymilvus": {"retrieval"},
-    "rapidfuzz": {"markup", "experiments"},
+    "rapidfuzz": {"markup", "evaluation"},
     "ray": {"building"},
     "rich": {"cli"},
     "sacrebleu": {"evaluation"},
