@@ -117,7 +117,7 @@ def test_suggested_commands_can_be_pasted_into_a_shell(result, out, tmp_path, mo
     shutil.copytree(out / "demo.store", "the client's/demo.store")
     source = '"Was" kostet $1? Das ist\'s!'
     examples = [replace(result.examples[0], source=source), *result.examples[1:]]
-    demo_command._print(replace(result, examples=examples), Path("the client's"))
+    demo_command._print_next(replace(result, examples=examples), Path("the client's"), is_reused=False)
     commands = re.findall(r"^  (.*nearmt .*)$", capsys.readouterr().out, re.MULTILINE)
     pasted = [shlex.split(command, comments=False) for command in commands]  # a shell may not know comments
     assert [command[:2] for command in pasted] == [[str(program), n] for n in ("demo", "explain", "serve", "build")]
@@ -217,4 +217,5 @@ def test_without_a_terminal_there_is_no_prompt(demo, materials, out, monkeypatch
     code, printed, _ = nearmt("demo", "--try", "--out", out, stdin="der hund\n")
     assert code == 0
     assert "Type a sentence" not in printed
-    assert "Took" in printed
+    assert "An earlier run took" in printed
+    assert f"source     {demo.result.examples[0].source}" in printed

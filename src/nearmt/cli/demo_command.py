@@ -45,6 +45,7 @@ def demo(
         print_json(asdict(finished.result))
         return
     _print(finished.result, out)
+    _print_next(finished.result, out, is_reused=finished.is_reused)
     if is_trying and sys.stdin.isatty():
         translate_typed(finished.translator)
 
@@ -64,8 +65,12 @@ def _print(result: "DemoResult", out: Path) -> None:
     for example in result.misled:
         print("\nThe memory can also mislead:", end="")
         _print_example(example)
+
+
+def _print_next(result: "DemoResult", out: Path, *, is_reused: bool) -> None:
     steps = ", ".join(f"{step} {seconds:.0f} s" for step, seconds in result.seconds.items())
-    print(f"\nTook {sum(result.seconds.values()):.0f} s: {steps}.")
+    which = "An earlier run took" if is_reused else "This took"
+    print(f"\n{which} {sum(result.seconds.values()):.0f} s: {steps}.")
     print(f"The report with charts is {out / 'report.html'}. Try next:")
     for command in _next_commands(result, out):
         print(f"  {command}")

@@ -61,6 +61,7 @@ class Demo:
 
     result: DemoResult
     translator: Translator
+    is_reused: bool  # the results are those of an earlier run
 
 
 def find_materials(progress: Progress = silent) -> Materials:
@@ -95,7 +96,7 @@ def run_demo(
     ).hexdigest()
     earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if earlier.get("key") == key:
-        return Demo(_from_dict(earlier["result"]), translator)
+        return Demo(_from_dict(earlier["result"]), translator, is_reused=True)
     with watch.timing("translating the test set"):
         evaluation = evaluate(translator, pairs, METHODS, progress)
     with watch.timing("explaining"):
@@ -111,7 +112,7 @@ def run_demo(
             seconds=watch.seconds,
         )
     replace_file(path, json.dumps({"key": key, "result": asdict(result)}, ensure_ascii=False, indent=1).encode())
-    return Demo(result, translator)
+    return Demo(result, translator, is_reused=False)
 
 
 class _Stopwatch:
