@@ -1,5 +1,6 @@
 """The demo on the toy model and memory, its report page and its prompt."""
 
+import json
 import re
 import shlex
 import shutil
@@ -16,8 +17,8 @@ from nearmt.cli import demo_command
 from nearmt.cli.demo_prompt import translate_typed
 from nearmt.cli.output import command_of_this_program
 from nearmt.datastore import Manifest
-from nearmt.errors import MissingExtraError
-from nearmt.experiments.demo import Materials, run_demo, write_report
+from nearmt.errors import MissingExtraError, SettingError
+from nearmt.experiments.demo import Materials, find_materials, run_demo, write_report
 from nearmt.experiments.demo import run as demo_run
 from nearmt.experiments.report import BarChart, LineChart, charts, figure, png_of, svg_of
 from quick import QUICK
@@ -209,6 +210,53 @@ def test_the_prompt_ends_with_the_input(demo, end, monkeypatch, capsys):
     monkeypatch.setattr("builtins.input", stop)
     translate_typed(demo.translator)
     assert "adaptive" not in capsys.readouterr().out
+
+
+def test_the_prompt_says_when_words_were_only_removed(monkeypatch, capsys, demo):
+    typed = iter(["der hund ist rot .", ""])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
+    shorter = replace(demo.translator.translate(["der hund ."])[0], text="the", token_ids=(), _explain=tuple)
+    monkeypatch.setattr(type(demo.translator), "translate", lambda self, texts: [shorter_or_not(self)])
+
+    def shorter_or_not(translator):
+        return shorter if translator is demo.translator else replace(shorter, text="the dog")
+
+    translate_typed(demo.translator)
+    assert "The memory only moved or removed words." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"key": ', '{"key": "KEY", "result": {"matches": []}}'])
+def test_unreadable_results_of_an_earlier_run_are_computed_again(result, materials, out, tmp_path, content):
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    key = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["key"]
+    (tmp_path / "result.json").write_text(content.replace("KEY", key), encoding="utf-8")
+    again = run_demo(materials, tmp_path, replace(QUICK, max_k=4))
+    assert not again.is_reused
+    assert again.result.evaluation["comparison"] == result.evaluation["comparison"]
+
+
+def test_another_memory_is_noticed_also_after_an_interrupted_build(result, materials, out, tmp_path, monkeypatch):
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    fewer = tmp_path / "fewer.tsv"
+    fewer.write_text("".join(materials.memory.read_text(encoding="utf-8").splitlines(keepends=True)[:200]))
+    changed = replace(materials, memory=fewer)
+
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(demo_run, "build", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run_demo(changed, tmp_path, replace(QUICK, max_k=4))
+    again = run_demo(changed, tmp_path, replace(QUICK, max_k=4))
+    assert again.result.info["sentences"] < result.info["sentences"]
+    assert run_demo(changed, tmp_path, replace(QUICK, max_k=4)).is_reused
+
+
+def test_an_old_package_is_reported(monkeypatch):
+    monkeypatch.delattr("nearmt_demo.model_folder")
+    with pytest.raises(SettingError, match="upgrade it"):
+        find_materials()
 
 
 def test_without_a_terminal_there_is_no_prompt(demo, materials, out, monkeypatch):

@@ -1,6 +1,7 @@
 """The model of nearmt-demo: how it is packed, and how it is unpacked into the cache directory."""
 
 import hashlib
+import os
 import runpy
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ import nearmt_demo
 import numpy as np
 import pytest
 from nearmt_demo import model_cache
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from command_line import assert_one_sentence, nearmt
@@ -49,7 +51,7 @@ def test_the_shipped_model_has_its_fingerprint_and_translates(cache):
     reports = []
     folder = nearmt_demo.model_folder(lambda *report: reports.append(report))
     assert folder.parent == cache
-    assert reports[-1][1] == reports[-1][2] > 40e6
+    assert reports[-1][1] == reports[-1][2] > 40
     model = Seq2Seq.load(folder)
     assert model.identity.weights == WEIGHTS
     assert (model.source_lang, model.target_lang) == ("fr", "en")
@@ -84,17 +86,53 @@ def test_a_failure_while_unpacking_leaves_nothing(small, cache, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(model_cache, "save_file", fail)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(
+            OSError, match=r"Cannot unpack the demo's model \(152 MB\) here: No space left on device; set XDG"
+        ):
             nearmt_demo.model_folder()
     assert list(cache.iterdir()) == []
     assert nearmt_demo.model_folder().is_dir()
 
 
-def test_a_folder_without_all_files_is_replaced(small):
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "checksums.json"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "changed"])
+def test_a_damaged_folder_is_replaced(small, name, damage):
     folder = nearmt_demo.model_folder()
-    (folder / "config.json").unlink()
+    path, content = folder / name, (folder / name).read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(content[:-1] if damage == "cut" else bytes([content[0] ^ 1]) + content[1:])
     assert nearmt_demo.model_folder() == folder
-    assert (folder / "config.json").exists()
+    assert path.read_bytes() == content
+
+
+def test_what_killed_processes_left_is_removed_after_a_while(small, cache):
+    old, recent = (cache / f".opus-mt-fr-en-{model_cache._PACKED_SHA256[:8]}-{name}" for name in ("old", "recent"))
+    for left in (old, recent):
+        left.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    folder = nearmt_demo.model_folder()
+    assert sorted(cache.iterdir()) == sorted([folder, recent])
+
+
+def test_a_full_disk_is_reported_as_such(small, monkeypatch):
+    def fail(*args, **options):
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr(model_cache, "save_file", fail)
+    with pytest.raises(OSError, match=r"Cannot unpack the demo's model .* No space left"):
+        nearmt_demo.model_folder()
+
+
+def test_an_unusable_cache_directory_is_reported_in_one_sentence(small, tmp_path):
+    (tmp_path / "cache").write_text("a file")
+    result = nearmt("demo", "--out", tmp_path / "out")
+    assert_one_sentence(result, "cannot unpack the demo's model .* not a directory; set xdg_cache_home")
+
+
+def test_everybody_may_read_the_files(small):
+    assert {path.stat().st_mode & 0o444 for path in nearmt_demo.model_folder().iterdir()} == {0o444}
 
 
 def test_several_processes_can_unpack_at_once(small, cache):

@@ -5,15 +5,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from nearmt.cli.demo_prompt import print_reasons, translate_typed
+from nearmt.cli.demo_prompt import EXAMPLE, print_reasons, translate_typed
 from nearmt.cli.options import RunOptions, output_option
 from nearmt.cli.output import command_of_this_program, number_of, print_json, print_table, reporting, say
 
 if TYPE_CHECKING:
     from nearmt.experiments.demo import DemoResult
     from nearmt.experiments.report import Example
-
-_SENTENCE = "La procuration est valable pour cette assemblée."
 
 
 def demo(
@@ -48,6 +46,8 @@ def demo(
     _print_next(finished.result, out, is_reused=finished.is_reused)
     if is_trying and sys.stdin.isatty():
         translate_typed(finished.translator)
+    elif is_trying:
+        say("There is no prompt, because the input is not a terminal. Translate files with nearmt translate.")
 
 
 def _print(result: "DemoResult", out: Path) -> None:
@@ -58,7 +58,11 @@ def _print(result: "DemoResult", out: Path) -> None:
     pairs = number_of(result.info["sentences"], "pair")
     title = f"{pairs} in the memory, {number_of(evaluation['comparison']['num_sentences'], 'test sentence')}"
     print_table(title, table.headings, table.rows)
-    print()
+    print(
+        "base: the model alone. vanilla: the memory gets a fixed share. adaptive: a small network decides how much.\n"
+        "p: how likely such a difference is by chance. changed: tokens that are not the model's first choice; beam\n"
+        "search accounts for some of them, as the row base shows.\n"
+    )
     print_table("By similarity to the memory", matches.headings, matches.rows)
     for example in result.examples:
         _print_example(example)
@@ -89,7 +93,7 @@ def _print_example(example: "Example") -> None:
 
 def _next_commands(result: "DemoResult", out: Path) -> list[str]:
     """Return commands that can be pasted into the shell that started this one."""
-    sentence = result.examples[0].source if result.examples else _SENTENCE
+    sentence = result.examples[0].source if result.examples else EXAMPLE
     store = str(out / "demo.store")
     wanted = (["demo", "--try", "--out", str(out)], ["explain", store, sentence], ["serve", store])
     return [f"{command_of_this_program()} {shlex.join(arguments)}" for arguments in wanted]

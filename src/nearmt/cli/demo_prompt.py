@@ -7,24 +7,34 @@ if TYPE_CHECKING:
     from nearmt.experiments.report import Change
     from nearmt.translator import Translator
 
+EXAMPLE = "La procuration est valable pour cette assemblée."
+
 
 def translate_typed(translator: "Translator") -> None:
     """Translate each line that the user types, without and with the memory, until an empty one."""
     import readline  # noqa: F401  (arrow keys and history in `input`)
 
     from nearmt.experiments.report import changed_words
+    from nearmt.markup import split_text
     from nearmt.translator import Translator
 
     alone = Translator(translator.readers, model=translator.model, method="base")
-    print(f"\nType a sentence ({translator.snapshot.manifest.languages}); an empty line ends.")
-    while (sentence := _ask()).strip():
-        found = translator.explain(sentence)
-        (base,) = alone.translate([sentence])
-        print(f"base      {base.text}\nadaptive  {found.text}")
-        changes = changed_words(found, base.text)
+    languages = translator.snapshot.manifest.languages
+    print(f"\nType a sentence ({languages}), such as “{EXAMPLE}”; an empty line ends.")
+    while typed := _ask().strip():
+        sentences = list(split_text(typed, languages.source or "en").sentences)
+        with_memory, without = translator.translate(sentences), alone.translate(sentences)
+        print(f"base      {' '.join(found.text for found in without)}")
+        print(f"adaptive  {' '.join(found.text for found in with_memory)}")
+        changes = [
+            change
+            for found, base in zip(with_memory, without, strict=True)
+            for change in changed_words(found, base.text)
+        ]
         print_reasons(changes)
         if not changes:
-            print("  The memory changed nothing.")
+            is_same = all(found.text == base.text for found, base in zip(with_memory, without, strict=True))
+            print("  The memory changed nothing." if is_same else "  The memory only moved or removed words.")
 
 
 def _ask() -> str:

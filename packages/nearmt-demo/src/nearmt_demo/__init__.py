@@ -8,5 +8,10 @@ _DATA = Path(__file__).parent / "data"
 MEMORY = _DATA / "law" / "memory.tsv.gz"
 DEV = _DATA / "law" / "dev.tsv.gz"
 TEST = _DATA / "law" / "test.tsv.gz"
+ABOUT = (
+    "Model: Helsinki-NLP/opus-mt-fr-en (Apache-2.0), French to English, with rounded weights. Memory and test set: "
+    "Canadian acts on banks, insurers and corporations, Department of Justice Canada. Contains information licensed "
+    "under the Open Government Licence – Canada."
+)
 
-__all__ = ["DEV", "MEMORY", "TEST", "model_folder"]
+__all__ = ["ABOUT", "DEV", "MEMORY", "TEST", "model_folder"]

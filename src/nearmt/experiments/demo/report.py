@@ -38,7 +38,8 @@ def _gain(chrf: dict[str, float]) -> float:
 
 def _page(result: DemoResult) -> str:
     comparison = result.evaluation["comparison"]
-    signature = " ".join(f"{key}={value}" for key, value in result.evaluation["signature"].items())
+    settings = {**result.evaluation["signature"], "model": Path(result.evaluation["signature"]["model"]).name}
+    signature = " ".join(f"{key}={value}" for key, value in settings.items())
     gains = figure(
         BarChart({band.label: _gain(band.chrf) for band in result.matches}, "best match in the memory", "gain in chrF"),
         "How much better the translations are with the memory than without it, by the similarity of a sentence to the "
@@ -69,5 +70,5 @@ CAT tools show it.</p>
 <h2>Sentences that gained most</h2>
 {examples_html(result.examples)}
 {misled}
-<footer><p>{escape(signature)}</p></footer>"""
+<footer><p>{escape(result.about)}</p><p>{escape(signature)}</p></footer>"""
     return page("nearmt demo", body)

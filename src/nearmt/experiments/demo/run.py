@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from nearmt.building.builder import BuildSettings
 from nearmt.building.compatibility import check_model
 from nearmt.datastore import replace_file
-from nearmt.errors import MissingExtraError, StoreMismatchError
+from nearmt.errors import MissingExtraError, SettingError, StoreMismatchError
 from nearmt.evaluation.evaluate import evaluate
 from nearmt.evaluation.matches import MatchBand, best_matches, match_bands
 from nearmt.experiments.report import Example, pick_examples, pick_misled, require_drawing
@@ -29,6 +30,9 @@ METHODS = ("base", "vanilla", "adaptive")
 # One network, few trials and few sentences, so that the demo takes two minutes.
 QUICK = AdaptationSettings(max_trials=1, max_decoded=30, methods=("adaptive",), training=TrainingSettings(steps=2000))
 NUM_EXAMPLES = 3
+_ENTRIES_PER_COMMIT = 8192  # often enough for progress, and for an interruption to cost little
+_RESULT_FORMAT = 2
+_BUILT_FROM = "built-from.txt"
 _WATCHED_SENTENCES = 100  # of dev, for the mean number of neighbours
 
 
@@ -40,6 +44,12 @@ class Materials:
     memory: Path
     dev: Path
     test: Path
+    about: str = ""  # what they are, and their licences
+
+    def key(self, settings: AdaptationSettings) -> str:
+        """Return a checksum of everything that the store is made from, except the model."""
+        contents = [path.read_bytes() for path in (self.memory, self.dev)]
+        return hashlib.sha256(b"".join([*contents, repr(settings).encode()])).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,7 @@ class DemoResult:
     examples: list[Example]  # sentences in which the memory's words come out right
     misled: list[Example]  # one sentence that the memory made worse, if there is one
     info: dict[str, Any]
+    about: str
     seconds: dict[str, float]  # step → time it took
 
 
@@ -70,33 +81,42 @@ def find_materials(progress: Progress = silent) -> Materials:
         import nearmt_demo
     except ImportError:
         raise MissingExtraError("the demo", "nearmt-demo") from None
-    return Materials(nearmt_demo.model_folder(progress), nearmt_demo.MEMORY, nearmt_demo.DEV, nearmt_demo.TEST)
+    if not hasattr(nearmt_demo, "model_folder"):
+        raise SettingError("the installed nearmt-demo is too old: upgrade it")
+    files = nearmt_demo.MEMORY, nearmt_demo.DEV, nearmt_demo.TEST
+    return Materials(nearmt_demo.model_folder(progress), *files, nearmt_demo.ABOUT)
+
+
+def claim(out: Path) -> None:
+    """Refuse a folder with other files in it, and a missing matplotlib, before any work."""
+    require_drawing()
+    claim_folder(out, "demo")
 
 
 def run_demo(
     materials: Materials, out: Path, settings: AdaptationSettings | None = None, progress: Progress = silent
 ) -> Demo:
     """Build, train, evaluate and pick examples, all in `out`, a new folder or that of an earlier demo."""
-    require_drawing()
-    claim_folder(out, "demo")
+    claim(out)
+    settings = settings or QUICK
     watch = _Stopwatch()
     with watch.timing("loading the model"):
         progress("loading", 0, None)
         model = Seq2Seq.load(materials.model)
     folder = out / "demo.store"
-    if not folder.exists() or _needs_rebuild(folder, model):
+    is_current = _read(out / _BUILT_FROM) == materials.key(settings)
+    if not folder.exists() or not is_current or _needs_rebuild(folder, model):
         with watch.timing("building and training"):
-            _build(materials, folder, model, settings or QUICK, progress)
+            _build(materials, out, model, settings, progress)
     store = Store(folder)
     translator = Translator(folder, model=model, method="adaptive")
     pairs = load_pairs(materials.test, store.manifest.languages).pairs
     path = out / "result.json"
-    key = hashlib.sha256(
-        json.dumps([store.manifest.version, store.manifest.created_at, [asdict(p) for p in pairs]]).encode()
-    ).hexdigest()
-    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if earlier.get("key") == key:
-        return Demo(_from_dict(earlier["result"]), translator, is_reused=True)
+    made_from = [_RESULT_FORMAT, store.manifest.version, store.manifest.created_at, [asdict(p) for p in pairs]]
+    key = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+    earlier = _earlier_result(path, key)
+    if earlier is not None:
+        return Demo(earlier, translator, is_reused=True)
     with watch.timing("translating the test set"):
         evaluation = evaluate(translator, pairs, METHODS, progress)
     with watch.timing("explaining"):
@@ -109,6 +129,7 @@ def run_demo(
             examples=pick_examples(translator, tested, evaluation.outputs, NUM_EXAMPLES),
             misled=pick_misled(translator, tested, evaluation.outputs),
             info=store.info(),
+            about=materials.about,
             seconds=watch.seconds,
         )
     replace_file(path, json.dumps({"key": key, "result": asdict(result)}, ensure_ascii=False, indent=1).encode())
@@ -128,20 +149,37 @@ class _Stopwatch:
         self.seconds[step] = round(time.monotonic() - began, 1)
 
 
-def _build(
-    materials: Materials, folder: Path, model: Seq2Seq, settings: AdaptationSettings, progress: Progress
-) -> None:
-    partial = folder.with_name(f"{folder.name}.partial")
+def _build(materials: Materials, out: Path, model: Seq2Seq, settings: AdaptationSettings, progress: Progress) -> None:
+    """Build and train the store in `out`; continue an interrupted build if it was made from the same materials."""
+    key, folder, begun = materials.key(settings), out / "demo.store", out / "building-from.txt"
+    has_partial = folder.with_name(f"{folder.name}.partial").exists()
+    resume = has_partial and not folder.exists() and _read(begun) == key
+    replace_file(begun, key.encode())
     build(
         materials.memory,
         model=model,
         out=folder,
         dev=materials.dev,
+        settings=BuildSettings(segment_entries=_ENTRIES_PER_COMMIT),
         adaptation=settings,
-        resume=partial.exists() and not folder.exists(),
-        force=folder.exists(),
+        resume=resume,
+        force=not resume,
         progress=progress,
     )
+    replace_file(out / _BUILT_FROM, key.encode())
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _earlier_result(path: Path, key: str) -> DemoResult | None:
+    """Return the results of an earlier run with the same store and test set."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return _from_dict(content["result"]) if content["key"] == key else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _needs_rebuild(folder: Path, model: Seq2Seq) -> bool:

@@ -11,6 +11,7 @@ from nearmt.translator import Translation, Translator
 
 _SHORTEST, _LONGEST = 5, 16  # words: long enough to be informative, short enough to read
 _CONTENT_WORD = 5  # letters: shorter words are mostly function words
+_GOOD_CHRF = 70.0
 _MOST_EXPLAINED = 10  # sentences that are translated again to find examples
 
 
@@ -54,9 +55,11 @@ def pick_examples(
 ) -> list[Example]:
     """Return the sentences of readable length that gained most by chrF.
 
-    Sentences in which the memory put a word of the reference that the model alone misses come first.
+    Good translations come first, and among them those in which the memory put a word of the reference that the model
+    alone misses.
     """
     ranked = [i for gain, i in _gains(pairs, outputs) if gain > 0][::-1]
+    ranked.sort(key=lambda i: sentence_chrf(outputs["adaptive"][i], pairs[i].target) < _GOOD_CHRF)  # stable
     examples: list[Example] = []
     others: list[Example] = []
     for i in ranked[:_MOST_EXPLAINED]:
@@ -117,11 +120,16 @@ def changed_words(translation: Translation, base: str) -> list[Change]:
 
 
 def reasons_for(changes: Sequence[Change]) -> list[Reason]:
-    """Return each segment once, with all words that it explains."""
-    words: dict[tuple[str, str], list[str]] = {}
+    """Return each segment once, with the words that it explains. Function words alone do not count as a reason."""
+    words: dict[tuple[str, str], dict[str, None]] = {}
     for change in changes:
-        words.setdefault((change.segment_source, change.segment_target), []).append(change.words)
-    return [Reason(" … ".join(found), *segment) for segment, found in words.items()]
+        words.setdefault((change.segment_source, change.segment_target), {})[change.words] = None
+    reasons = [Reason(" … ".join(found), *segment) for segment, found in words.items()]
+    return [reason for reason in reasons if _has_content_word(reason.words)] or reasons
+
+
+def _has_content_word(text: str) -> bool:
+    return any(len(word) >= _CONTENT_WORD for word in _words(text))
 
 
 def _word_around(text: str, start: int, end: int) -> tuple[int, int]:

@@ -21,7 +21,7 @@ td { white-space: nowrap; } th:first-child, td:first-child { text-align: left; w
 tr { border-bottom: 1px solid var(--line); }
 .wide { overflow-x: auto; }
 .note, figcaption, footer { color: var(--soft); font-size: .85rem; } figure { margin: 1rem 0; }
-footer { overflow-wrap: anywhere; }
+.note, footer { overflow-wrap: anywhere; }
 svg { width: 100%; height: auto; } svg text { fill: var(--ink); }
 mark { background: var(--mark); color: inherit; border-radius: 3px; padding: 0 .15em; }
 dl { display: grid; grid-template-columns: 6.5rem 1fr; gap: .2rem .8rem; margin: 0; }
