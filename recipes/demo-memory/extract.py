@@ -89,7 +89,8 @@ def cut(pairs: list[Pair], documents: list[Document]) -> list[Pair]:
         starts = [i for i, (_, english) in enumerate(pairs) if english.startswith(first)]
         if len(starts) != 1:
             raise SystemExit(f"{len(starts)} lines begin with {first!r}; there must be one")
-        end = next(i for i in range(starts[0] + 1, len(pairs)) if pairs[i][1].startswith(following))
+        later = range(starts[0] + 1, len(pairs))
+        end = next((i for i in later if pairs[i][1].startswith(following)), len(pairs))
         found = [pair for pair in pairs[starts[0] : end] if usable(pair)]
         print(f"  {len(found):5} of {end - starts[0]:5} pairs: {first}")
         kept.update(dict.fromkeys(found))
@@ -120,8 +121,8 @@ def spread(pairs: list[Pair], count: int) -> list[Pair]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("file", type=Path, help="gzipped pairs, one per line")
+    parser.add_argument("out", type=Path, help="folder for memory.tsv.gz, dev.tsv.gz and test.tsv.gz")
     parser.add_argument("--domain", choices=sorted(DOCUMENTS), required=True)
     args = parser.parse_args()
     out: Path = args.out

@@ -25,6 +25,7 @@ from transformers.utils import cached_file
 RELATIVE_STEP = 0.08
 TOP = 127
 WEIGHTS = "weights.safetensors.gz"
+PUBLISHED = ("pytorch_model.bin", "model.safetensors")
 COPIED = ("config.json", "generation_config.json", "source.spm", "target.spm", "tokenizer_config.json", "vocab.json")
 
 
@@ -49,6 +50,12 @@ def pack(tensors: dict[str, np.ndarray]) -> bytes:
     return deflate.compress(save(packed)) + deflate.flush()
 
 
+def sha256(path: Path) -> str:
+    """Return the checksum of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="hub id or folder")
@@ -69,8 +76,11 @@ def main() -> None:
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
     config.pop("_name_or_path", None)
     (out / "config.json").write_text(json.dumps({**config, "dtype": "float16"}, indent=2) + "\n", encoding="utf-8")
-    original = cached_file(args.model, "pytorch_model.bin", revision=args.revision)
-    print(f"sha256 of the published weights: {hashlib.sha256(Path(str(original)).read_bytes()).hexdigest()}")
+    for name in PUBLISHED:
+        original = cached_file(args.model, name, revision=args.revision, _raise_exceptions_for_missing_entries=False)
+        if original is not None:
+            print(f"sha256 of the published {name}: {sha256(Path(original))}")
+    print(f"sha256 of {WEIGHTS}: {sha256(out / WEIGHTS)}")
     print(f"size: {sum(path.stat().st_size for path in out.iterdir()) / 1e6:.1f} MB")
 
 

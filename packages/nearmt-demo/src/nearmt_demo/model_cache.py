@@ -9,6 +9,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -71,8 +72,9 @@ def _sha256(path: Path) -> str:
 
 def _remove_abandoned(folder: Path) -> None:
     for left in folder.parent.glob(f".{folder.name}-*"):
-        if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
-            shutil.rmtree(left, ignore_errors=True)
+        with suppress(FileNotFoundError):  # its owner finished
+            if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _rename(unpacked: Path, folder: Path) -> None:
