@@ -158,7 +158,7 @@ class CaseStudy:
             self.name,
             "Case study",
             "The test sentences of each domain that gained most by chrF: the best cases, not typical ones. "
-            "Below each: the words that the model alone would not have used, with the segment of the largest weight.",
+            "Below each: words that the model's own output lacks, with the segment of the largest weight.",
             examples=examples,
             data=_by_first_part(results),
         )

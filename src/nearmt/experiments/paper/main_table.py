@@ -60,7 +60,7 @@ class MainTable:
                     f"{domain.name}: BLEU by K.",
                 )
             )
-        seeds = f"at K = {lab.config.max_k} mean ± standard deviation over {len(lab.config.seeds)} seeds"
+        seeds = f"Adaptive at K = {lab.config.max_k}: {_mean_text(lab)}"
         return Section(
             self.name,
             "Main table: BLEU by K",
@@ -68,7 +68,7 @@ class MainTable:
             f"adaptive with K = {lab.config.max_k}; p is from a paired bootstrap with adaptive's first seed.",
             tables,
             figures,
-            notes=f"σ² is the variance over K ≥ {_VARIANCE_FROM}, divided by n. Adaptive: {seeds}. "
+            notes=f"σ² is the variance over K ≥ {_VARIANCE_FROM}, divided by n. {seeds}. "
             f"* better than tuned vanilla at the same K, † better than base, p < {SIGNIFICANT}.",
             data=describe_results(results),
         )
@@ -116,6 +116,11 @@ class MainTable:
         return Table(("method", *(f"K={k}" for k in sizes), "σ²"), tuple(rows)), series
 
 
+def _mean_text(lab: Lab) -> str:
+    count = len(lab.config.seeds)
+    return f"mean ± standard deviation over {count} seeds" if count > 1 else "one seed"
+
+
 def _seeds(lab: Lab, k: int) -> tuple[int, ...]:
     """Return all seeds at the largest K, and only the first at the others."""
     return lab.config.seeds if k == lab.config.max_k else lab.config.seeds[:1]
@@ -161,7 +166,6 @@ class Variants:
             "Kernel-smoothed (KSTER) and Robust kNN-MT, trained on the same cached neighbours with the same schedule, "
             f"K = {lab.config.max_k}.",
             [("", Table(tuple(headings), tuple(rows)))],
-            notes=f"Mean ± standard deviation over {len(lab.config.seeds)} seeds; p from a paired bootstrap with the "
-            "first seeds.",
+            notes=f"{_mean_text(lab).capitalize()}; p from a paired bootstrap with the first seeds.",
             data=describe_results(results),
         )

@@ -104,12 +104,14 @@ class Controls:
                 own, with_store = results["general base", domain.name], results["general", domain.name]
                 row += [f"{own.bleu:.2f}", f"{with_store.bleu:.2f} ({with_store.bleu - own.bleu:+.2f})"]
             rows.append(tuple(row))
+        general = " “General text”: out-of-domain sentences, translated with the domain's store."
+        general = general if lab.config.general else ""
         return Section(
             self.name,
             "Controls",
             "“Values shuffled”: the same keys with the tokens in random order and a retrained Meta-k, which should "
             "learn to ignore the neighbours. “Best fuzzy match”: a copy of the target of the memory's most similar "
-            "source (rapidfuzz ratio). “General text”: out-of-domain sentences, translated with the domain's store.",
+            f"source (rapidfuzz ratio).{general}",
             [("", Table(tuple(headings), tuple(rows)))],
             data=describe_results(results),
         )
