@@ -127,7 +127,7 @@ def test_suggested_commands_can_be_pasted_into_a_shell(result, out, tmp_path, mo
     assert pasted[1][3:] == [source]
     done = subprocess.run(commands[1], shell=True, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "method auto" in done.stdout or "method adaptive" in done.stdout
+    assert "method adaptive" in done.stdout
 
 
 def test_suggested_commands_name_the_program_as_the_shell_finds_it(tmp_path, monkeypatch):
