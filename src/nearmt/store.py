@@ -35,10 +35,10 @@ from nearmt.errors import SettingError
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.indexing import IndexSettings
-from nearmt.retrieval.search import Retriever
+from nearmt.training.choose_retrieval import train_for_store
 from nearmt.training.commit import commit_training
 from nearmt.training.devset import LoadedPairs, Pairs, dev_from_memory, dev_from_pairs, load_pairs
-from nearmt.training.train_store import AdaptationSettings, StoreTrainer
+from nearmt.training.train_store import AdaptationSettings
 
 
 class Store:
@@ -195,7 +195,7 @@ def _train(
         dev_set = dev_from_memory(model, snapshot, settings.seed)
     else:
         dev_set = dev_from_pairs(model, snapshot, dev.pairs, dev.origin)
-    networks, record = StoreTrainer(model, Retriever(snapshot), settings, progress).train(dev_set)
+    networks, record = train_for_store(model, snapshot, settings, dev_set, progress)
     if dev is not None:
         record = replace(record, trained_on=replace(record.trained_on, dropped=dev.dropped))
     return commit_training(snapshot, networks, record)

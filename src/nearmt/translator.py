@@ -15,13 +15,13 @@ from nearmt.decoding.beam import Hypothesis
 from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.decoding.evidence import TokenEvidence, explain_tokens
 from nearmt.errors import SettingError
-from nearmt.markup.splitting import tokenize_to_fit
+from nearmt.markup.splitting import TokenizedText, tokenize_to_fit
 from nearmt.methods.mixture import Method
 from nearmt.methods.registry import AUTO, MethodRequest, make_method
 from nearmt.models import Seq2Seq
 from nearmt.retrieval.merged import AnyRetriever, MergedRetriever
+from nearmt.retrieval.modes import StoreRetriever
 from nearmt.retrieval.reader import Reader
-from nearmt.retrieval.search import Retriever
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Translator:
         self._request = method if isinstance(method, MethodRequest) else None
         self.method: Method | None = None if isinstance(method, MethodRequest) else method
         self._lock = threading.Lock()
-        self._seen: list[Retriever] = []
+        self._seen: list[StoreRetriever] = []
         self._training: TrainingRecord | None = None
         self._assemble()
 
@@ -151,16 +151,17 @@ class Translator:
         clean = [normalise_space(text) for text in texts]
         filled = [text for text in clean if text]
         split = iter(tokenize_to_fit(filled, self.model.tokenize_sources, self.model.max_source_tokens))
-        sources = [next(split) if text else [] for text in clean]  # token ids of the parts of each text
+        sources = [next(split) if text else [] for text in clean]  # the parts of each text
         flat = [part for parts in sources for part in parts]
-        hypotheses = iter(decoder.decode(flat, on_done=on_done) if flat else [])
+        decoded = decoder.decode([part.token_ids for part in flat], None, on_done, [part.text for part in flat])
+        hypotheses = iter(decoded)
         return [
             self._result(decoder, text, parts, list(islice(hypotheses, len(parts))))
             for text, parts in zip(texts, sources, strict=True)
         ]
 
     def _result(
-        self, decoder: Decoder, text: str, sources: Sequence[Sequence[int]], hypotheses: Sequence[list[Hypothesis]]
+        self, decoder: Decoder, text: str, sources: Sequence[TokenizedText], hypotheses: Sequence[list[Hypothesis]]
     ) -> Translation:
         if not hypotheses:
             return Translation(text, "", 0.0, ())
@@ -185,12 +186,12 @@ class Translator:
 
 
 def _explain_parts(
-    decoder: Decoder, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis], outputs: Sequence[str]
+    decoder: Decoder, sources: Sequence[TokenizedText], hypotheses: Sequence[Hypothesis], outputs: Sequence[str]
 ) -> tuple[TokenEvidence, ...]:
     """The evidence of a text that was translated in parts and joined with spaces."""
     found: list[TokenEvidence] = []
     offset = 0
     for source, hypothesis, output in zip(sources, hypotheses, outputs, strict=True):
-        found += explain_tokens(decoder, source, hypothesis.token_ids, offset)
+        found += explain_tokens(decoder, source.token_ids, hypothesis.token_ids, offset, source.text)
         offset += len(output) + 1
     return tuple(found)

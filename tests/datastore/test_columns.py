@@ -19,7 +19,7 @@ from nearmt.datastore.columns import (
     columns_of,
     damaged_parts,
     data_bytes,
-    with_key_range,
+    with_key_code,
 )
 from nearmt.datastore.commit_log import LOG, Counts, read_log
 from nearmt.datastore.hashing import pair_hash, text_hash
@@ -197,15 +197,15 @@ def test_entries_written_by_a_worker_are_only_recorded(tmp_path):
     assert set(sums) == {"keys.int8", "values.int32"}, "not changed"
 
 
-def test_the_range_of_int8_keys_is_set_once_by_the_first_keys():
+def test_the_range_of_int8_keys_is_set_once_by_the_first_keys(tmp_path):
     keys = np.arange(12.0).reshape(4, WIDTH)
-    manifest = with_key_range(a_manifest(key_type="int8"), keys)
+    manifest = with_key_code(tmp_path, a_manifest(key_type="int8"), keys)
     assert manifest.key_range is not None
-    assert with_key_range(manifest, keys * 5) is manifest
+    assert with_key_code(tmp_path, manifest, keys * 5) is manifest
     for unchanged in (a_manifest(key_type="float16"), a_manifest(key_type="float32")):
-        assert with_key_range(unchanged, keys) is unchanged
+        assert with_key_code(tmp_path, unchanged, keys) is unchanged
     empty = a_manifest(key_type="int8")
-    assert with_key_range(empty, keys[:0]) is empty
+    assert with_key_code(tmp_path, empty, keys[:0]) is empty
 
 
 def test_folders_are_flushed_with_the_first_commit_only(tmp_path, monkeypatch):

@@ -151,7 +151,7 @@ def test_a_later_format_is_refused_naming_both_versions(folder):
     content = json.loads((folder / "manifest.json").read_text())
     content["format"] = 99
     (folder / "manifest.json").write_text(json.dumps(content))
-    with pytest.raises(StoreError, match=r"format 99.*format 2"):
+    with pytest.raises(StoreError, match=r"format 99.*formats 2 and 3"):
         Snapshot.open(folder)
 
 

@@ -42,7 +42,7 @@ def test_a_manifest_is_read_as_it_was_saved_and_so_is_its_copy(tmp_path):
     assert (tmp_path / NAME).read_bytes() == (tmp_path / COPY).read_bytes()
     text = (tmp_path / NAME).read_text(encoding="utf-8")
     assert "möwe" in text, "not escaped"
-    assert text.startswith('{\n "format": 2,\n "what": "nearmt store",\n')
+    assert text.startswith('{\n "format": 3,\n "what": "nearmt store",\n')
     assert text.endswith("}\n")
     assert json.loads(text)["adaptation"] is None
 
@@ -139,10 +139,10 @@ def test_other_json_is_not_a_store(tmp_path, content):
     assert refusal(tmp_path, StoreError) == f"{tmp_path / NAME} does not describe a nearmt store"
 
 
-@pytest.mark.parametrize(("change", "without", "found"), [({"format": 3}, (), 3), ({}, ("format",), None)])
+@pytest.mark.parametrize(("change", "without", "found"), [({"format": 4}, (), 4), ({}, ("format",), None)])
 def test_another_format_is_refused(tmp_path, change, without, found):
     saved_with(tmp_path, change, without)
-    assert refusal(tmp_path, StoreError) == f"{tmp_path} has store format {found}, and this nearmt reads format 2"
+    assert refusal(tmp_path, StoreError) == f"{tmp_path} has store format {found}, and this nearmt reads formats 2 and 3"
 
 
 def test_a_changed_manifest_is_damaged(tmp_path):

@@ -44,7 +44,7 @@ def test_exact_search_equals_brute_force(tmp_path_factory, count, k, seed):
 def test_reranking_by_faiss_equals_reranking_by_torch(tmp_path, key_type):
     keys = clustered(4000, 32).astype(key_type)
     snapshot = make_store(tmp_path / "s", keys)
-    snapshot.keys, snapshot.key_code = keys, KeyCode(key_type)
+    snapshot.keys, snapshot.key_code = keys, KeyCode(key_type, 32)
     index = build_index(snapshot, "PCA16,IVF16,PQ16x4fs", 4)
     queries = torch.from_numpy(clustered(20, 32, 2)).float()
     retriever, plain = Retriever(snapshot, index), Retriever(snapshot, index)

@@ -14,7 +14,9 @@ from nearmt.building.ingest import Ingestor, PendingCommit, StoredPairs
 from nearmt.building.publish import discard_store
 from nearmt.corpus import DropCounts, SentencePair, check_readable, read_pairs
 from nearmt.datastore import (
+    DIMS,
     KEY_TYPES,
+    SENTENCES,
     BuildProgress,
     Languages,
     Manifest,
@@ -39,7 +41,9 @@ _DROPPED = {"unchanged": "duplicate", "duplicate": "duplicate", "replaced": "rep
 class BuildSettings:
     """Settings of a build."""
 
-    key_type: str = "float16"
+    key_type: str = "int8"
+    dims: int | None = DIMS  # of the stored keys; None stores states whole
+    retrieval: str | None = None  # tokens, sentences, or both to choose in training; see IndexSettings
     segment_entries: int = 65_536  # entries per commit, roughly
     batch_tokens: int = 4096  # padded tokens per forward pass
     index: str | None = None  # a faiss factory string, or milvus:TYPE; chosen by size if None
@@ -52,9 +56,13 @@ class BuildSettings:
 
     @property
     def indexing(self) -> IndexSettings:
-        return IndexSettings(self.index, self.num_probes, self.reranked, self.max_k, self.memory, self.uri)
+        return IndexSettings(
+            self.index, self.num_probes, self.reranked, self.max_k, self.memory, self.uri, self.retrieval
+        )
 
     def __post_init__(self) -> None:
+        if self.dims is not None and self.dims < 1:
+            raise SettingError(f"`dims` must be at least 1, not {self.dims}")
         if self.key_type not in KEY_TYPES:
             raise SettingError(f"`key_type` must be one of {', '.join(KEY_TYPES)}, not {self.key_type}")
         _ = self.indexing  # checks its settings
@@ -119,6 +127,7 @@ class Builder:
             languages=Languages(self.model.source_lang, self.model.target_lang),
             width=self.model.width,
             key_type=self.settings.key_type,
+            dims=self.settings.dims,
             build=BuildProgress(described, self._reading(format), num_pairs),
         )
         with storage_errors(self.folder):
@@ -161,6 +170,11 @@ class Builder:
             raise SettingError(
                 f"{self.folder} was started with `key_type` {manifest.key_type}: "
                 f"it cannot be resumed with {self.settings.key_type}"
+            )
+        if manifest.dims != self.settings.dims:
+            raise SettingError(
+                f"{self.folder} was started with `dims` {manifest.dims or 'full'}: "
+                f"it cannot be resumed with {self.settings.dims or 'full'}"
             )
         described = describe_inputs(inputs)
         if described != manifest.build.inputs:
@@ -214,14 +228,21 @@ class Builder:
         with write_lock(self.folder):
             manifest = Manifest.load(self.folder)
             settings = self.settings.indexing
-            old, factory = manifest.index, settings.factory_for(manifest.num_entries, manifest.width)
-            wanted = (factory, settings.num_probes, settings.reranked, settings.uri)
-            if old is not None and wanted == (old.factory, old.num_probes, old.reranked, old.uri):
+            if self._is_indexed(manifest, settings):
                 return manifest
-            index = index_snapshot(Snapshot(self.folder, manifest), settings, self.progress)
-            manifest = manifest.changed(index=index, adaptation=None)
+            indexes = index_snapshot(Snapshot(self.folder, manifest), settings, self.progress)
+            manifest = indexes.added_to(manifest, adaptation=None)
             manifest.save(self.folder)
             return manifest
+
+    @staticmethod
+    def _is_indexed(manifest: Manifest, settings: IndexSettings) -> bool:
+        """True if an interrupted build has made these indexes already."""
+        if manifest.sentence_index is None or settings.retrieval == SENTENCES:
+            return manifest.sentence_index is not None and manifest.index is None
+        old, factory = manifest.index, settings.factory_for(manifest.num_entries, manifest.key_dims)
+        wanted = (factory, settings.num_probes, settings.reranked, settings.uri)
+        return old is not None and wanted == (old.factory, old.num_probes, old.reranked, old.uri)
 
 
 def _names(inputs: Sequence[dict[str, Any]]) -> str:

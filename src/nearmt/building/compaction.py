@@ -13,7 +13,6 @@ from typing import Any
 
 from nearmt.datastore import (
     Copier,
-    IndexRecord,
     Manifest,
     Snapshot,
     compaction_lock,
@@ -28,7 +27,7 @@ from nearmt.datastore import (
 from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
 from nearmt.outputs import UNFINISHED
 from nearmt.progress import Progress, silent
-from nearmt.retrieval.indexing import IndexSettings, forget_collections, index_snapshot
+from nearmt.retrieval.indexing import Indexes, IndexSettings, forget_collections, index_snapshot
 
 _WORK = "compacting"  # the folder of a running compaction
 LOCK_TIMEOUT = 120.0  # seconds to wait for another writer
@@ -55,16 +54,16 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
         _refuse_damaged(start, progress)
         before = folder_bytes(folder)
         with work_folder(folder) as work:
-            copier = Copier(work, start.manifest)
+            copier = Copier(work, folder, start.manifest)
             total = len(start.sentences)
             copier.copy(start, on_copied=lambda done: progress("copying", done, total))
             copied = Snapshot(work, copier.manifest)
-            index = index_snapshot(copied, index_settings_for(copied, start.manifest), progress, folder)
+            indexes = index_snapshot(copied, index_settings_for(copied, start.manifest), progress, folder)
             with write_lock(folder, wait=LOCK_TIMEOUT):
                 current = _current_manifest(start, "compacted")
                 latest = Snapshot(folder, current)
                 copier.copy(latest)
-                manifest = commit_rewrite(folder, work, current, copier.manifest, index)
+                manifest = commit_rewrite(folder, work, current, copier.manifest, indexes)
                 sentences = int(Snapshot(folder, manifest).live_sentences.sum())
                 remove_unused_files(folder, manifest)
                 forget_collections(folder, current, manifest)
@@ -77,19 +76,19 @@ def compact(folder: Path, progress: Progress = silent) -> Compacted:
     )
 
 
-def reindex(folder: Path, settings: IndexSettings, progress: Progress = silent) -> IndexRecord:
-    """Rebuild the index of a store with these settings while it is in use. Trained networks are kept."""
+def reindex(folder: Path, settings: IndexSettings, progress: Progress = silent) -> Indexes:
+    """Rebuild the indexes of a store with these settings while it is in use. Trained networks are kept."""
     with compaction_lock(folder):
         start = Snapshot.open(folder)
-        settings.check(start.manifest.width)
-        index = index_snapshot(start, settings, progress)
+        settings.check(start.manifest.key_dims)
+        indexes = index_snapshot(start, settings, progress)
         with write_lock(folder, wait=LOCK_TIMEOUT):
             current = _current_manifest(start, "indexed")
-            manifest = current.changed(index=index)
+            manifest = indexes.added_to(current)
             manifest.save(folder)
             remove_unused_files(folder, manifest)
             forget_collections(folder, current, manifest)
-    return index
+    return indexes
 
 
 def _current_manifest(start: Snapshot, activity: str) -> Manifest:
@@ -113,11 +112,11 @@ def work_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def commit_rewrite(folder: Path, work: Path, current: Manifest, new: Manifest, index: IndexRecord | None) -> Manifest:
+def commit_rewrite(folder: Path, work: Path, current: Manifest, new: Manifest, indexes: Indexes | None) -> Manifest:
     """Move the finished files of the work folder into the store and commit the new manifest."""
     names = () if new.generation == current.generation else (new.data_folder,)
     with storage_errors(folder):
-        for name in (*names, *(index.files if index is not None else ())):
+        for name in (*names, *(indexes.files if indexes is not None else ())):
             target = folder / name
             if target.is_dir():  # from a compaction that was killed before its commit
                 shutil.rmtree(target)
@@ -125,7 +124,8 @@ def commit_rewrite(folder: Path, work: Path, current: Manifest, new: Manifest, i
                 (work / name).rename(target)
         fsync_folder(folder)
     key_range = current.key_range or new.key_range
-    manifest = current.changed(generation=new.generation, extent=new.extent, index=index, key_range=key_range)
+    rewritten = {"generation": new.generation, "extent": new.extent, "key_range": key_range}
+    manifest = indexes.added_to(current, **rewritten) if indexes is not None else current.changed(**rewritten)
     manifest.save(folder)
     return manifest
 
@@ -170,6 +170,6 @@ def _refuse_damaged(snapshot: Snapshot, progress: Progress) -> None:
 def index_settings_for(copied: Snapshot, original: Manifest) -> IndexSettings:
     """The index settings of the original; if the copy has too few entries for them, the index is chosen by size."""
     settings = IndexSettings.of(original)
-    if settings.fewest_entries(original.width) <= len(copied):
+    if settings.fewest_entries(original.key_dims) <= len(copied):
         return settings
     return replace(settings, factory=None)

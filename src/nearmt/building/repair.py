@@ -25,7 +25,6 @@ from nearmt.datastore import (
     NAME,
     CommitData,
     Copier,
-    IndexRecord,
     Lost,
     Manifest,
     Quarantine,
@@ -42,7 +41,7 @@ from nearmt.errors import ModelError, StoreMismatchError
 from nearmt.methods.registry import TRAINED
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
-from nearmt.retrieval.indexing import forget_collections, index_snapshot
+from nearmt.retrieval.indexing import Indexes, forget_collections, index_snapshot
 
 _BATCH_TOKENS = 4096  # as in a build: the same batches give the same states
 LoadModel = Callable[[Manifest], Seq2Seq]
@@ -161,22 +160,23 @@ class _Work:
     def run(self) -> Manifest:
         old = self.salvaged.manifest
         current = replace(old, adaptation=self._undamaged_training())
-        new, index = current, current.index
+        new: Manifest = current
+        indexes: Indexes | None = None
         remove_unfinished_quarantine(self.folder, old)
         with work_folder(self.folder) as work:
             if not self.salvaged.is_data_intact or self.model is not None:
-                copier = Copier(work, old)
+                copier = Copier(work, self.folder, old)
                 copier.copy(self.salvaged.readable, decode=self._decode if self.model is not None else None)
                 new = copier.manifest
-                index = self._index(Snapshot(work, new))
+                indexes = self._index(Snapshot(work, new))
             elif set(current.index_files) & set(self.salvaged.damaged_files):
-                index = self._index(Snapshot(self.folder, current))
+                indexes = self._index(Snapshot(self.folder, current))
             quarantine = Quarantine(self.folder, self._damaged_names())
             with storage_errors(self.folder):
                 if quarantine.names:
                     quarantine.prepare()
                     self.quarantine = quarantine.path
-            manifest = commit_rewrite(self.folder, work, current, new, index)
+            manifest = commit_rewrite(self.folder, work, current, new, indexes)
             with storage_errors(self.folder):
                 quarantine.finish()
             remove_unused_files(self.folder, manifest)
@@ -207,7 +207,7 @@ class _Work:
         self.progress("decoding", self._decoded, int(self.salvaged.readable.waiting_sentences.sum()))
         return replace(data, pairs=pairs, entry_counts=counts)
 
-    def _index(self, snapshot: Snapshot) -> IndexRecord:
+    def _index(self, snapshot: Snapshot) -> Indexes:
         return index_snapshot(
             snapshot, index_settings_for(snapshot, self.salvaged.manifest), self.progress, self.folder
         )

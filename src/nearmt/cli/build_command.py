@@ -32,6 +32,7 @@ from nearmt.cli.options import (
     training_option,
 )
 from nearmt.cli.output import print_json, reporting, say
+from nearmt.errors import SettingError
 
 if TYPE_CHECKING:
     from nearmt.building.builder import BuildSettings
@@ -85,6 +86,19 @@ class _ModelOptions:
         )
 
 
+_DIMS = 128
+
+
+def _dims_of(text: str) -> int | None:
+    """Parse the dimensions of keys; None for `full`."""
+    if text == "full":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise SettingError(f"--dims takes a number or full, not {text}") from None
+
+
 @dataclass(frozen=True)
 class _TrainingOptions:
     dev: Annotated[
@@ -104,15 +118,27 @@ class _IndexOptions:
     num_probes: Probes = 32
     reranked: Rerank = 96
     memory: IndexMemory = None
-    key_type: Annotated[
-        str, index_option("--keys", help="Type of the stored keys: float16, float32, or int8 (half the disk space).")
-    ] = "float16"
+    key_type: Annotated[str, index_option("--keys", help="Type of the stored keys: int8, float16 or float32.")] = "int8"
+    dims: Annotated[
+        str, index_option("--dims", help="Dimensions of the stored keys, or full to store decoder states whole.")
+    ] = str(_DIMS)
+    retrieval: Annotated[
+        str | None,
+        index_option(
+            "--retrieval",
+            help="Where to search: sentences (those that resemble the source), tokens (of the whole memory, as in the "
+            "paper), or both, which lets training choose. Default: sentences, or tokens with another option here.",
+            show_default=False,
+        ),
+    ] = None
 
     def settings(self, max_k: int, keep_identical: bool) -> "BuildSettings":
         from nearmt.building.builder import BuildSettings
 
         return BuildSettings(
             key_type=self.key_type,
+            dims=_dims_of(self.dims),
+            retrieval=self.retrieval,
             index=self.index,
             uri=self.uri,
             num_probes=self.num_probes,

@@ -34,7 +34,8 @@ def print_info(described: dict[str, Any]) -> None:
         ("memory", f"{sentences}, {entries}, {number_of(described['units'], 'unit')}"),
         ("on disk", f"{size_text(on_disk['data'])} data, {size_text(on_disk['index'])} index"),
         ("dropped", counts_text(described["dropped"]) or "nothing"),
-        ("index", index_text(index)),
+        ("retrieval", described["retrieval"]),
+        ("index", index_text(index, described["sentence_index"])),
     ]
     if index.get("recall"):
         rows.append(("recall", _recall_text(index["recall"])))
@@ -47,10 +48,15 @@ def print_info(described: dict[str, Any]) -> None:
     print_rows(rows)
 
 
-def index_text(index: dict[str, Any]) -> str:
-    """Describe an index in one line."""
-    factory = index.get("factory", "none")
-    if factory in ("none", "Flat"):
+def index_text(index: dict[str, Any], sentences: dict[str, Any] | None) -> str:
+    """Describe the indexes in one line."""
+    by_sentence = [f"{number_of(sentences['num_sentences'], 'sentence')}"] if sentences else []
+    return ", ".join(by_sentence + ([f"tokens: {_token_index_text(index)}"] if index else [])) or "none"
+
+
+def _token_index_text(index: dict[str, Any]) -> str:
+    factory = index["factory"]
+    if factory == "Flat":
         return str(factory)
     where = f" at {index['uri']}, collection {index['collection']}" if index.get("kind") == "milvus" else ""
     probed = f", {number_of(index['num_probes'], 'list')} probed" if "IVF" in factory else ""

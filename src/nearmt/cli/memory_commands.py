@@ -170,10 +170,21 @@ class _IndexOptions:
         ),
     ] = None
     memory: IndexMemory = None
+    retrieval: Annotated[
+        str | None,
+        index_option("--retrieval", help="sentences, tokens or both. Default: as it is.", show_default=False),
+    ] = None
 
     def settings(self, present: "IndexSettings") -> "IndexSettings":
         """The present settings of a store with those that are given."""
         settings = present
+        is_for_tokens = any(option is not None for option in (self.index, self.uri, self.memory))
+        if self.retrieval is not None:
+            if self.retrieval == "sentences":
+                settings = replace(settings, retrieval=None, factory=None, uri=None, memory=None)
+            settings = replace(settings, retrieval=self.retrieval)
+        elif settings.retrieval == "sentences" and is_for_tokens:
+            settings = replace(settings, retrieval="tokens")
         if self.index is not None or self.uri is not None:
             factory = None if self.index == "faiss" else self.index
             settings = replace(settings, factory=factory, uri=self.uri, memory=None)
@@ -206,8 +217,8 @@ def index(store: StorePath, indexing: _IndexOptions, run: RunOptions) -> None:
     if run.as_json:
         print_json(described)
         return
-    print(index_text(described))
-    warn_low_recall({"index": described, "adaptation": None})
+    print(index_text(described["index"] or {}, described["sentence_index"]))
+    warn_low_recall({"index": described["index"], "adaptation": None})
 
 
 def export(

@@ -21,19 +21,24 @@ from nearmt.datastore.files import (
 )
 from nearmt.datastore.filters import Filter, Origin, origins
 from nearmt.datastore.hashing import identity_hash, name_hash, pair_hash, text_hash
-from nearmt.datastore.keys import KEY_TYPES, KeyCode
+from nearmt.datastore.keys import DIMS, KEY_TYPES, KeyCode
 from nearmt.datastore.lookup import SortedColumn, TextLookup, units_matching
 from nearmt.datastore.manifest import NAME, BuildProgress, Languages, Manifest, now
 from nearmt.datastore.parallel import prepare_entry_files, write_entries
 from nearmt.datastore.placement import check_output_folder, has_manifest, open_finished, partial_folder
 from nearmt.datastore.quarantine import Quarantine, QuarantinedFiles, quarantined_files, remove_unfinished_quarantine
 from nearmt.datastore.records import (
+    BOTH,
     FLAT,
+    RETRIEVALS,
+    SENTENCES,
+    TOKENS,
     DevSetRecord,
     HeldOut,
     IndexRecord,
     Recall,
     RetrievalSignature,
+    SentenceIndexRecord,
     TrainingRecord,
     TunedUniform,
     TunedVanilla,
@@ -44,9 +49,14 @@ from nearmt.datastore.units import Unit, date_of
 from nearmt.datastore.verify import Report, describe_problems, inspect, verify
 
 __all__ = [
+    "BOTH",
+    "DIMS",
     "FLAT",
     "KEY_TYPES",
     "NAME",
+    "RETRIEVALS",
+    "SENTENCES",
+    "TOKENS",
     "BuildProgress",
     "CommitData",
     "Copier",
@@ -66,6 +76,7 @@ __all__ = [
     "Report",
     "RetrievalSignature",
     "Salvage",
+    "SentenceIndexRecord",
     "Snapshot",
     "SortedColumn",
     "TextLookup",

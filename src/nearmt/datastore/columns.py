@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from nearmt.corpus import SentencePair
 from nearmt.datastore.commit_log import LOG, CommitRecord, Counts, Extent, line_checksum
 from nearmt.datastore.files import fsync_folder, sha256_of, storage_errors
 from nearmt.datastore.hashing import pair_hash, text_hash
-from nearmt.datastore.keys import KEY_TYPES, KeyCode, key_range
+from nearmt.datastore.keys import KEY_TYPES, PROJECTION, KeyCode, fit_key_code
 from nearmt.datastore.manifest import Manifest, now
 from nearmt.datastore.units import UNIT, Unit
 
@@ -79,7 +80,7 @@ class Column:
 
 def columns_of(manifest: Manifest) -> tuple[Column, ...]:
     """The files of a store's data folder without the log; those with one item per entry come first."""
-    key_bytes = KEY_TYPES[manifest.key_type].itemsize * manifest.width
+    key_bytes = KEY_TYPES[manifest.key_type].itemsize * manifest.key_dims
     return (
         Column(f"keys.{manifest.key_type}", "entries", key_bytes),
         Column("values.int32", "entries", VALUES.itemsize),
@@ -126,18 +127,18 @@ def _sentence_table(data: CommitData, units: Sequence[Unit], lines: list[bytes],
     return table
 
 
-def with_key_range(manifest: Manifest, keys: np.ndarray) -> Manifest:
-    """The manifest with the range of int8 keys, set by the first keys of a store."""
-    if manifest.key_type == "int8" and manifest.key_range is None and len(keys):
-        return replace(manifest, key_range=key_range(keys))
+def with_key_code(folder: Path, manifest: Manifest, keys: np.ndarray) -> Manifest:
+    """The manifest with the coding of keys, set by the first keys of a store."""
+    if manifest.lacks_key_code and len(keys):
+        return replace(manifest, key_range=fit_key_code(folder, manifest, keys))
     return manifest
 
 
-def entry_contents(manifest: Manifest, data: CommitData) -> dict[str, memoryview]:
+def entry_contents(folder: Path, manifest: Manifest, data: CommitData) -> dict[str, memoryview]:
     """The bytes of the entries for each column that has one item per entry."""
     return _as_bytes(
         {
-            f"keys.{manifest.key_type}": KeyCode.of(manifest.key_type, manifest.key_range).encode(data.keys),
+            f"keys.{manifest.key_type}": KeyCode.of(folder, manifest).encode(data.keys),
             "values.int32": np.ascontiguousarray(data.values, VALUES),
             "probabilities.float16": np.ascontiguousarray(data.probabilities, PROBABILITIES),
             "positions.uint16": np.ascontiguousarray(data.positions, POSITIONS),
@@ -181,7 +182,7 @@ class WrittenEntries:
     """Entries that a worker has already written to their range of the files."""
 
     sha256: dict[str, str]  # of each column's part
-    key_range: dict[str, list[float]] | None  # of int8 keys, set by the first entries of the store
+    key_range: dict[str, Any] | None  # how keys are coded, set by the first entries of the store
 
 
 def append_commit(
@@ -192,8 +193,9 @@ def append_commit(
     With `written`, the entries are already in the files and only the rest of `data` is appended.
     """
     if written is None:
-        manifest = with_key_range(manifest, data.keys)
-        entries = entry_contents(manifest, data)
+        with storage_errors(folder):
+            manifest = with_key_code(folder, manifest, data.keys)
+        entries = entry_contents(folder, manifest, data)
         checksums: dict[str, str] = {}
     else:
         manifest = replace(manifest, key_range=written.key_range)
@@ -230,15 +232,29 @@ def _write_at(path: Path, start: int, content: bytes | memoryview) -> None:
         os.fsync(out.fileno())
 
 
+def projection_problem(folder: Path, manifest: Manifest) -> str | None:
+    """What is wrong with the principal components of reduced keys, if anything."""
+    checksum = (manifest.key_range or {}).get("projection")
+    path = folder / manifest.data_folder / PROJECTION
+    if checksum is None:
+        return None
+    if not path.exists():
+        return "is missing"
+    return None if sha256_of(path) == checksum else "was changed"
+
+
 def damaged_parts(folder: Path, manifest: Manifest, commit: CommitRecord) -> dict[str, str]:
     """Column → problem, for each column whose part of the commit is missing or does not match its checksum."""
     bad = {}
+    has_projection = projection_problem(folder, manifest) is None
     for column in columns_of(manifest):
         path = folder / manifest.data_folder / column.name
         start, length = column.range_of(commit)
         if not length:
             continue
-        if not path.exists() or path.stat().st_size < start + length:
+        if column.name.startswith("keys.") and not has_projection:
+            bad[column.name] = f"is useless without {PROJECTION}"
+        elif not path.exists() or path.stat().st_size < start + length:
             bad[column.name] = "is cut short" if path.exists() else "is missing"
         elif sha256_of(path, start, length) != commit.sha256.get(column.name):
             bad[column.name] = "was changed"

@@ -9,6 +9,8 @@ import numpy as np
 from nearmt.corpus import SentencePair
 from nearmt.datastore.columns import CommitData, append_commit
 from nearmt.datastore.commit_log import Extent
+from nearmt.datastore.files import replace_file, storage_errors
+from nearmt.datastore.keys import PROJECTION
 from nearmt.datastore.manifest import Manifest
 from nearmt.datastore.snapshot import Snapshot
 from nearmt.datastore.units import Unit
@@ -22,12 +24,21 @@ Decode = Callable[[Sequence[SentencePair]], CommitData]
 class Copier:
     """Copies live sentences with their live units, in order, and maps old numbers to new ones."""
 
-    def __init__(self, folder: Path, like: Manifest) -> None:
+    def __init__(self, folder: Path, original: Path, like: Manifest) -> None:
+        """`original` is the folder of the store to copy, and `like` its manifest."""
         self.folder = folder
-        self.manifest = replace(like, generation=like.generation + 1, extent=Extent(), index=None)
+        self.manifest = replace(like, generation=like.generation + 1, extent=Extent(), index=None, sentence_index=None)
+        self._copy_projection(original / like.data_folder / PROJECTION)
         self._sentences = np.zeros(0, np.int64)  # old number → new number, -1 if not copied
         self._units = np.zeros(0, np.int64)
         self._removals = 0  # number of the original's removals that were applied
+
+    def _copy_projection(self, source: Path) -> None:
+        """Copy the principal components of reduced keys: the copy's keys are coded in the same way."""
+        if "projection" in (self.manifest.key_range or {}):
+            with storage_errors(self.folder):
+                (self.folder / self.manifest.data_folder).mkdir(exist_ok=True)
+                replace_file(self.folder / self.manifest.data_folder / PROJECTION, source.read_bytes())
 
     def copy(
         self,

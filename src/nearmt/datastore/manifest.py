@@ -14,10 +14,11 @@ from typing import Any
 
 from nearmt.datastore.commit_log import Extent
 from nearmt.datastore.files import replace_file, storage_errors
-from nearmt.datastore.records import IndexRecord, TrainingRecord
+from nearmt.datastore.records import TOKENS, IndexRecord, SentenceIndexRecord, TrainingRecord
 from nearmt.errors import StoreDamagedError, StoreError
 
-FORMAT = 2
+FORMAT = 3
+READABLE_FORMATS = (2, 3)  # format 2 has neither reduced keys nor a sentence index
 NAME, COPY = "manifest.json", "manifest.copy.json"
 
 
@@ -62,15 +63,28 @@ class Manifest:
     languages: Languages
     width: int
     key_type: str = "float16"
-    key_range: dict[str, list[float]] | None = None  # of int8 keys
+    dims: int | None = None  # of reduced keys; None stores states whole
+    key_range: dict[str, Any] | None = None  # how keys are coded, set by the first ones: see `KeyCode`
     generation: int = 1  # number of the data folder; compaction makes a new one
     extent: Extent = field(default_factory=Extent)
     build: BuildProgress = field(default_factory=lambda: BuildProgress([]))
-    index: IndexRecord | None = None
+    retrieval: str = TOKENS  # where translations search: see `RETRIEVALS`
+    index: IndexRecord | None = None  # of tokens
+    sentence_index: SentenceIndexRecord | None = None
     adaptation: TrainingRecord | None = None
     created_at: str = field(default_factory=now)
     changed_at: str = field(default_factory=now)
     version: int = 0  # number of commits
+
+    @property
+    def key_dims(self) -> int:
+        """The number of dimensions of a stored key."""
+        return int((self.key_range or {}).get("dims", self.width))
+
+    @property
+    def lacks_key_code(self) -> bool:
+        """True until the first keys decide how keys are coded."""
+        return (self.key_type == "int8" or self.dims is not None) and self.key_range is None
 
     @property
     def num_entries(self) -> int:
@@ -82,8 +96,11 @@ class Manifest:
 
     @property
     def index_files(self) -> Mapping[str, str]:
-        """Name → SHA-256."""
-        return self.index.files if self.index is not None else {}
+        """Name → SHA-256, of both indexes."""
+        return {
+            **(self.index.files if self.index is not None else {}),
+            **(self.sentence_index.files if self.sentence_index is not None else {}),
+        }
 
     @property
     def network_files(self) -> Mapping[str, str]:
@@ -139,8 +156,8 @@ class Manifest:
         if not isinstance(content, dict) or content.pop("what", None) != "nearmt store":
             raise StoreError(f"{path} does not describe a nearmt store")
         found = content.pop("format", None)
-        if found != FORMAT:
-            raise StoreError(f"{folder} has store format {found}, and this nearmt reads format {FORMAT}")
+        if found not in READABLE_FORMATS:
+            raise StoreError(f"{folder} has store format {found}, and this nearmt reads formats 2 and {FORMAT}")
         checksum = content.pop("sha256", None)
         if checksum != _checksum({"format": found, "what": "nearmt store", **content}):
             raise StoreDamagedError(f"{path} is damaged: its checksum does not match")
@@ -149,11 +166,13 @@ class Manifest:
             languages = Languages(**content.pop("languages"))
             build = BuildProgress(**content.pop("build"))
             index, adaptation = content.pop("index", None), content.pop("adaptation", None)
+            sentence_index = content.pop("sentence_index", None)
             return cls(
                 extent=extent,
                 languages=languages,
                 build=build,
                 index=IndexRecord.from_dict(index) if index is not None else None,
+                sentence_index=SentenceIndexRecord(**sentence_index) if sentence_index is not None else None,
                 adaptation=TrainingRecord.from_dict(adaptation) if adaptation is not None else None,
                 **content,
             )

@@ -14,7 +14,7 @@ from nearmt.datastore.columns import (
     WrittenEntries,
     columns_of,
     entry_contents,
-    with_key_range,
+    with_key_code,
 )
 from nearmt.datastore.files import storage_errors
 from nearmt.datastore.manifest import Manifest
@@ -32,8 +32,9 @@ def prepare_entry_files(folder: Path, manifest: Manifest) -> None:
 
 def write_entries(folder: Path, manifest: Manifest, first_entry: int, data: CommitData) -> WrittenEntries:
     """Write the entries of a commit to their range and flush them. The rest of the files is left alone."""
-    manifest = with_key_range(manifest, data.keys)
-    contents = entry_contents(manifest, data)
+    with storage_errors(folder):
+        manifest = with_key_code(folder, manifest, data.keys)
+    contents = entry_contents(folder, manifest, data)
     checksums = {}
     with storage_errors(folder):
         for column in _entry_columns(manifest):

@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 FLAT = "Flat"  # faiss's name for exact search
+# Where neighbours are searched: among the tokens of the whole store, among those of a few sentences that are chosen for
+# each source, or both.
+TOKENS, SENTENCES, BOTH = RETRIEVALS = ("tokens", "sentences", "both")
 
 
 @dataclass(frozen=True)
@@ -69,21 +72,38 @@ class IndexRecord:
 
 
 @dataclass(frozen=True)
+class SentenceIndexRecord:
+    """The index of a store's source texts."""
+
+    num_sentences: int  # sentences 0 … num_sentences - 1 are in its files
+    files: Mapping[str, str]  # name → SHA-256
+    bytes: int
+
+
+@dataclass(frozen=True)
 class RetrievalSignature:
-    """Everything that the distances depend on that a network was trained with."""
+    """Everything that the retrieved neighbours depend on that a network was trained with."""
 
     index: str
     num_probes: int
     reranked: int
     keys: str
     engine: str
+    retrieval: str = TOKENS
+    max_entries: int | None = None  # of the sentences that are searched for a source
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {value}" for name, value in asdict(self).items())
+        return ", ".join(f"{name} {value}" for name, value in asdict(self).items() if value is not None)
 
     def gives_same_distances(self, other: "RetrievalSignature") -> bool:
-        """Exact distances do not depend on the index; approximate ones depend on every part."""
-        if all(signature.index == FLAT or signature.reranked for signature in (self, other)):
+        """Exact distances do not depend on the index; approximate ones depend on every part.
+
+        A network learns how far its neighbours usually are, which depends on where they are searched.
+        """
+        if (self.retrieval, self.max_entries) != (other.retrieval, other.max_entries):
+            return False
+        is_exact = all(signature.index == FLAT or signature.reranked for signature in (self, other))
+        if is_exact or self.retrieval == SENTENCES:
             return (self.keys, self.engine) == (other.keys, other.engine)
         return self == other
 

@@ -5,14 +5,14 @@ and restored from other columns where possible. Lost states cannot be restored h
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nearmt.datastore.columns import REMOVALS, REMOVALS_FILE
+from nearmt.datastore.columns import REMOVALS, REMOVALS_FILE, projection_problem
 from nearmt.datastore.damage import CommitRange, commit_ranges
 from nearmt.datastore.files import storage_errors
 from nearmt.datastore.manifest import Manifest
@@ -192,8 +192,11 @@ def salvage(folder: Path, on_commit: Callable[[int], None] = lambda number: None
     """Read what is intact and restore what other columns imply."""
     manifest, problem = load_or_recover(folder)
     findings = inspect(folder, manifest, on_commit)
+    ranges = commit_ranges(folder, manifest, findings)
+    if projection_problem(folder, manifest) is not None:  # no key can be decoded: new ones will be coded anew
+        manifest = replace(manifest, key_range=None)
     with storage_errors(folder):
-        readable = SalvagedSnapshot(folder, manifest, commit_ranges(folder, manifest, findings))
+        readable = SalvagedSnapshot(folder, manifest, ranges)
     gone = readable.lost_sentences & readable.sentences_with(readable.remaining_units)
     lost_units = np.flatnonzero(readable.lost_units)
     lost_units = lost_units[~np.isin(lost_units, readable.removals)]

@@ -37,8 +37,8 @@ class Snapshot:
         self.folder, self.manifest = folder, manifest
         self._check_sizes()
         counts, key_type = manifest.extent.counts, manifest.key_type
-        self.key_code = KeyCode.of(key_type, manifest.key_range)
-        self.keys = self._map(f"keys.{key_type}", self.key_code.dtype, (counts.entries, manifest.width))
+        self.key_code = KeyCode.of(folder, manifest)
+        self.keys = self._map(f"keys.{key_type}", self.key_code.dtype, (counts.entries, manifest.key_dims))
         self.values = self._map("values.int32", VALUES, (counts.entries,))
         self.probabilities = self._map("probabilities.float16", PROBABILITIES, (counts.entries,))
         self.positions = self._map("positions.uint16", POSITIONS, (counts.entries,))
@@ -81,20 +81,24 @@ class Snapshot:
     # Entries
 
     def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
-        """(…, width) float32; 0 for missing entries (-1)."""
+        """(…, dims) float32; 0 for missing entries (-1)."""
         if self.keys.dtype != np.uint8:
             return entries_of(self.keys, entry_ids)
         if not len(self):
-            return torch.zeros(*entry_ids.shape, self.manifest.width)
+            return torch.zeros(*entry_ids.shape, self.key_code.dims)
         keys = self.key_code.decode(self.keys[entry_ids.clamp_min(0).numpy()])
         return torch.from_numpy(keys).masked_fill_((entry_ids < 0).unsqueeze(-1), 0)
+
+    def project(self, states: torch.Tensor) -> torch.Tensor:
+        """Decoder states (rows, width) as points in the space of the keys, (rows, dims) float32 on the CPU."""
+        return torch.from_numpy(self.key_code.project(states.detach().to("cpu", torch.float32).numpy()))
 
     def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
         """(…) the model's own probability of each entry's value; 0 for missing entries (-1)."""
         return entries_of(self.probabilities, entry_ids)
 
     def float_keys(self, rows: slice | np.ndarray) -> np.ndarray:
-        """(rows, width) float32, by slice or by entry ids."""
+        """(rows, dims) float32, by slice or by entry ids."""
         return self.key_code.decode(self.keys[rows])
 
     def sentence_ids_of(self, entry_ids: np.ndarray | int) -> np.ndarray:

@@ -12,7 +12,7 @@ from nearmt.methods.mixture import Method, add_knn_mass
 from nearmt.methods.network import Network
 from nearmt.methods.retrieved import Retrieved, RunningDistance
 from nearmt.models import Seq2Seq
-from nearmt.retrieval.merged import AnyRetriever
+from nearmt.retrieval.merged import AnyRetriever, Search
 from nearmt.retrieval.neighbors import Neighbors
 from nearmt.retrieval.search import Excluded
 
@@ -56,17 +56,20 @@ class Decoder:
         sources: Sequence[Sequence[int]],
         excluded: Excluded | None = None,
         on_done: Callable[[int], None] = lambda sentences: None,
+        texts: Sequence[str] | None = None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each source, best first, in the order of the sources.
 
-        `excluded` lists, for each source, stored sentences that must not be retrieved for it.
+        `excluded` lists, for each source, stored sentences that must not be retrieved for it. `texts` are the sources
+        as text, which retrieval by sentences needs.
         """
         results: list[list[Hypothesis]] = [[] for _ in sources]
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))  # batches of similar length
         for start in range(0, len(order), self.settings.batch_size):
             rows = order[start : start + self.settings.batch_size]
             without = [excluded[i] for i in rows] if excluded is not None else None
-            found = self._decode_batch([sources[i] for i in rows], without)
+            of_batch = [texts[i] for i in rows] if texts is not None else None
+            found = self._decode_batch([sources[i] for i in rows], of_batch, without)
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
             on_done(min(start + self.settings.batch_size, len(order)))
@@ -75,8 +78,10 @@ class Decoder:
     def _decode_batch(
         self,
         sources: Sequence[Sequence[int]],
+        texts: Sequence[str] | None,
         excluded: Excluded | None,
     ) -> list[list[Hypothesis]]:
+        search = self.retriever.start(texts, excluded) if self.retriever is not None else None
         session, rules = self.model.start_decoding(sources), self.model.rules
         damping = self.method.damping if isinstance(self.method, Network) else None
         tracker = DistanceTracker(damping.scale if damping is not None else 1.0)
@@ -92,9 +97,8 @@ class Decoder:
             # In place: with a large vocabulary, allocating memory costs more than the computation.
             log_probs, shift = torch.log_softmax(output.logits, dim=1, out=output.logits), None
             tracker.reorder(parents.cpu())
-            if self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
-                without = [excluded[i] for i in sentences.tolist()] if excluded is not None else None
-                neighbors = self.search(output.states, without)
+            if search is not None and self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
+                neighbors = self.search(search, output.states, sentences.cpu())
                 log_probs, shift = self.mixed(log_probs, output.states, neighbors, tracker.add(neighbors))
             if shift is not None and rules.looks_at_values(is_last):
                 log_probs, shift = log_probs.add_(shift.unsqueeze(1)), None
@@ -109,11 +113,10 @@ class Decoder:
             device=self.model.device,
         )
 
-    def search(self, states: torch.Tensor, excluded: Excluded | None) -> Neighbors:
-        """The neighbours of each row; `excluded` lists stored sentences that must not be retrieved for it."""
+    def search(self, search: Search, states: torch.Tensor, sources: torch.Tensor) -> Neighbors:
+        """The neighbours of each row, which belongs to source `sources[i]` of the batch."""
         assert self.method is not None
-        assert self.retriever is not None
-        return self.retriever.search(states, self.method.max_k, excluded)
+        return search.search(states, sources, self.method.max_k)
 
     def mixed(
         self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors, running: RunningDistance

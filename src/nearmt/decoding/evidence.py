@@ -63,9 +63,12 @@ class _TokenMixture:
 
 
 def explain_tokens(
-    decoder: Decoder, source: Sequence[int], token_ids: Sequence[int], offset: int = 0
+    decoder: Decoder, source: Sequence[int], token_ids: Sequence[int], offset: int = 0, text: str | None = None
 ) -> list[TokenEvidence]:
-    """The evidence for each output token except forced language codes; `offset` is where the output's text begins."""
+    """The evidence for each output token except forced language codes; `offset` is where the output's text begins.
+
+    `text` is the source as text, which retrieval by sentences needs.
+    """
     model = decoder.model
     target = list(token_ids[len(model.forced_prefix) :])
     if not target:
@@ -78,7 +81,7 @@ def explain_tokens(
     if decoder.method is None:
         mixtures = [_TokenMixture(probability) for probability in nmt_probabilities]
     else:
-        mixtures = _mixtures(decoder, forced.states, log_probs, output)
+        mixtures = _mixtures(decoder, text, forced.states, log_probs, output)
     return [
         TokenEvidence(
             token=model.token_texts([token])[0],
@@ -106,12 +109,13 @@ def explain_tokens(
 
 
 def _mixtures(
-    decoder: Decoder, states: torch.Tensor, log_probs: torch.Tensor, output: torch.Tensor
+    decoder: Decoder, text: str | None, states: torch.Tensor, log_probs: torch.Tensor, output: torch.Tensor
 ) -> list[_TokenMixture]:
     """Retrieve and weigh the neighbours of every output token, as decoding did."""
     assert decoder.method is not None
     assert decoder.retriever is not None
-    neighbors = decoder.search(states, None)
+    search = decoder.retriever.start(None if text is None else [text])
+    neighbors = search.search(states, torch.zeros(len(states), dtype=torch.int64), decoder.method.max_k)
     weights = decoder.method.weigh(Retrieved.at(states, log_probs, neighbors, decoder.retriever))
     neighbors = neighbors.nearest(weights.neighbor_weights.shape[1])
     mixed = mix(log_probs.clone(), weights, neighbors.token_ids)

@@ -35,6 +35,10 @@ class HeldOutSet:
         return len(self.pairs)
 
     @property
+    def texts(self) -> list[str]:
+        return [pair.source for pair in self.pairs]
+
+    @property
     def references(self) -> list[str]:
         return [pair.target for pair in self.pairs]
 
@@ -56,5 +60,5 @@ def translate_held_out(
     decoder: Decoder, held_out: HeldOutSet, on_done: Callable[[int], None] = lambda sentences: None
 ) -> ScoredOutputs:
     """Translate the sentences; `on_done` is called with the number of sentences done so far."""
-    hypotheses = decoder.decode(held_out.sources, held_out.excluded, on_done)
+    hypotheses = decoder.decode(held_out.sources, held_out.excluded, on_done, held_out.texts)
     return ScoredOutputs([best[0] for best in hypotheses], decoder.texts(hypotheses), held_out.references)

@@ -79,15 +79,23 @@ def translate_long(texts: Sequence[str], translate: Translate, *, language: str)
     return [text.fill([known[sentence] for sentence in text.sentences]) for text in split]
 
 
-def tokenize_to_fit(texts: Sequence[str], tokenize: Tokenize, max_tokens: int) -> list[list[list[int]]]:
-    """The token ids of each text: in one part if it has at most `max_tokens`, else in as many parts as it takes.
+@dataclass(frozen=True, slots=True)
+class TokenizedText:
+    """A text that is short enough for a model, and its token ids."""
+
+    text: str
+    token_ids: list[int]
+
+
+def tokenize_to_fit(texts: Sequence[str], tokenize: Tokenize, max_tokens: int) -> list[list[TokenizedText]]:
+    """Each text with its token ids: in one part if it has at most `max_tokens`, else in as many parts as it takes.
 
     Texts have single spaces. Each text is tokenised once; only the parts of one that is too long are tokenised again.
     """
-    found: list[list[list[int]]] = []
+    found: list[list[TokenizedText]] = []
     for text, token_ids in zip(texts, tokenize(list(texts)) if texts else [], strict=True):
         if len(token_ids) <= max_tokens or len(text) < 2:
-            found.append([token_ids])
+            found.append([TokenizedText(text, token_ids)])
             continue
         halves = [half for half in map(str.strip, _halves(text)) if half]
         found.append([part for parts in tokenize_to_fit(halves, tokenize, max_tokens) for part in parts])

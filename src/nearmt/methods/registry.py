@@ -5,11 +5,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nearmt.datastore import FLAT, Manifest, RetrievalSignature, Snapshot, TrainingRecord, check_file
+from nearmt.datastore import FLAT, SENTENCES, Manifest, RetrievalSignature, Snapshot, TrainingRecord, check_file
 from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.methods.mixture import Method, Uniform, Vanilla
 from nearmt.methods.network import Network
 from nearmt.methods.network_file import NETWORKS, load_network
+from nearmt.retrieval.modes import StoreRetriever
 from nearmt.retrieval.search import Retriever
 
 TRAINED = tuple(NETWORKS)
@@ -21,15 +22,18 @@ AUTO = "auto"  # the store's network with the lowest loss on the held-out senten
 _TAKES = {"vanilla": ("k", "temperature", "knn_share"), "uniform": ("k", "temperature")}
 
 
-def retrieval_signature(retriever: Retriever, engine: str) -> RetrievalSignature:
-    """Everything that the retrieved distances depend on; `engine` is the model's engine."""
-    index = retriever.snapshot.manifest.index
+def retrieval_signature(retriever: StoreRetriever, engine: str) -> RetrievalSignature:
+    """Everything that the retrieved neighbours depend on; `engine` is the model's engine."""
+    manifest = retriever.snapshot.manifest
+    index = manifest.index if retriever.retrieval != SENTENCES else None
     return RetrievalSignature(
         index=index.factory if index is not None else FLAT,
         num_probes=index.num_probes if index is not None else 1,
-        reranked=retriever.reranked,
-        keys=retriever.snapshot.manifest.key_type,
+        reranked=retriever.reranked if isinstance(retriever, Retriever) else 0,
+        keys=manifest.key_type + ("" if manifest.key_dims == manifest.width else f" of {manifest.key_dims} dimensions"),
         engine=engine,
+        retrieval=retriever.retrieval,
+        max_entries=retriever.max_entries,
     )
 
 
@@ -69,7 +73,7 @@ def best_of(manifest: Manifest) -> str:
     return manifest.adaptation.method if manifest.adaptation is not None else "adaptive"
 
 
-def _trained_network(name: str, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method:
+def _trained_network(name: str, snapshot: Snapshot, retriever: StoreRetriever, engine: str) -> Method:
     learned, folder = snapshot.manifest.adaptation, snapshot.folder
     networks = snapshot.manifest.networks
     if learned is None and name == "adaptive":
@@ -97,7 +101,7 @@ def _training_hint(folder: Path, networks: Mapping[str, str], name: str) -> str:
     return f"run nearmt train {folder}{methods}"
 
 
-def make_method(request: MethodRequest, snapshot: Snapshot, retriever: Retriever, engine: str) -> Method | None:
+def make_method(request: MethodRequest, snapshot: Snapshot, retriever: StoreRetriever, engine: str) -> Method | None:
     """The requested method, with the store's settings where none are given. None is the plain model."""
     is_chosen = request.name != AUTO
     if not is_chosen:

@@ -54,7 +54,9 @@ def top_probabilities(log_probs: torch.Tensor) -> torch.Tensor:
 class EntryColumns(Protocol):
     """Access to the stored columns of entries by entry id; missing entries (-1) give 0."""
 
-    def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor: ...  # (…, width) float32
+    def project(self, states: torch.Tensor) -> torch.Tensor: ...  # (rows, width) to the space of the keys
+
+    def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor: ...  # (…, dims) float32
 
     def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor: ...  # (…) p_NMT(value) at the key
 
@@ -90,7 +92,7 @@ class Retrieved:
         """
         return cls(
             neighbors,
-            _states=lambda: states.detach().to("cpu", torch.float32),
+            _states=lambda: columns.project(states),
             _keys=lambda: columns.keys_of(neighbors.entry_ids),
             _stored_probabilities=lambda: columns.probabilities_of(neighbors.entry_ids),
             _neighbor_probabilities=lambda: (
@@ -105,12 +107,12 @@ class Retrieved:
 
     @cached_property
     def states(self) -> torch.Tensor:
-        """(rows, width) float32: the queries."""
+        """(rows, dims) float32: the queries, in the space of the keys."""
         return self._states()
 
     @cached_property
     def keys(self) -> torch.Tensor:
-        """(rows, K, width) float32: the stored keys of the neighbours; 0 in missing slots."""
+        """(rows, K, dims) float32: the stored keys of the neighbours; 0 in missing slots."""
         return self._keys()
 
     @cached_property

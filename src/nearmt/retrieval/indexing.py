@@ -1,10 +1,21 @@
 """Building the index of a store and measuring its recall."""
 
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from nearmt.datastore import IndexRecord, Manifest, Snapshot, storage_errors
+from nearmt.datastore import (
+    BOTH,
+    RETRIEVALS,
+    SENTENCES,
+    TOKENS,
+    IndexRecord,
+    Manifest,
+    SentenceIndexRecord,
+    Snapshot,
+    storage_errors,
+)
 from nearmt.errors import SettingError
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.index.faiss_index import build_index, check_factory, choose_factory, fewest_entries, save_index
@@ -21,6 +32,7 @@ from nearmt.retrieval.index.milvus import (
 )
 from nearmt.retrieval.recall import held_out_states, measure_recall
 from nearmt.retrieval.search import PROBES, RERANKED, Retriever
+from nearmt.retrieval.sentences.index import build_sentence_index
 
 _RECALL_QUERIES = 512
 _MIN_ADDED = 1024  # new entries are added to a collection in batches of at least this size
@@ -36,8 +48,19 @@ class IndexSettings:
     max_k: int = 32  # the K that recall is measured at
     memory: int | None = None  # bytes; a larger index is built in parts whose lists stay on disk
     uri: str | None = None  # of Milvus
+    # Which indexes to build. That of sentences is always built; the default is tokens if one of its settings is given.
+    retrieval: str | None = None
 
     def __post_init__(self) -> None:
+        is_for_tokens = (self.factory, self.memory, self.uri) != (None, None, None)
+        if self.retrieval is None:
+            object.__setattr__(self, "retrieval", TOKENS if is_for_tokens else SENTENCES)
+        if self.retrieval not in RETRIEVALS:
+            raise SettingError(f"`retrieval` must be one of {', '.join(RETRIEVALS)}, not {self.retrieval}")
+        if self.retrieval == SENTENCES and is_for_tokens:
+            raise SettingError(
+                "`index`, `memory` and `uri` are for an index of tokens: set `retrieval` to tokens or both"
+            )
         if is_milvus(self.factory) and self.uri is None:
             raise SettingError(f"`index` {self.factory} needs `uri`: the address of Milvus, or a file that ends in .db")
         if self.uri is not None:
@@ -53,7 +76,7 @@ class IndexSettings:
         """The settings that the index of a store was built with."""
         index = manifest.index
         if index is None:
-            return cls()
+            return cls(retrieval=manifest.retrieval)
         return cls(
             None if index.is_chosen else index.factory,
             index.num_probes,
@@ -61,6 +84,7 @@ class IndexSettings:
             index.recall.k if index.recall is not None else 32,
             index.memory,
             index.uri,
+            TOKENS if manifest.retrieval == TOKENS else BOTH,
         )
 
     @property
@@ -94,18 +118,60 @@ class IndexSettings:
                 check_mapped(self.factory, width)
 
 
-def index_name(manifest: Manifest) -> str:
-    """The file name of an index of this version of a store."""
-    return f"index-{manifest.generation:06d}-{manifest.version:06d}.faiss"
+def index_name(manifest: Manifest, ending: str = "") -> str:
+    """The name of an index of this version of a store, without the ending of its files."""
+    return f"index-{manifest.generation:06d}-{manifest.version:06d}" + (f"-{ending}" if ending else "")
+
+
+@dataclass(frozen=True)
+class Indexes:
+    """The indexes of a store, and how translations use them."""
+
+    index: IndexRecord | None  # of tokens
+    sentence_index: SentenceIndexRecord
+    retrieval: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "retrieval": self.retrieval,
+            "index": self.index.as_dict() if self.index is not None else None,
+            "sentence_index": asdict(self.sentence_index),
+        }
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (*(self.index.files if self.index is not None else ()), *self.sentence_index.files)
+
+    def added_to(self, manifest: Manifest, **changes: Any) -> Manifest:
+        """The manifest of the commit that begins to use these indexes."""
+        return manifest.changed(
+            index=self.index, sentence_index=self.sentence_index, retrieval=self.retrieval, **changes
+        )
 
 
 def index_snapshot(
     snapshot: Snapshot, settings: IndexSettings, progress: Progress = silent, home: Path | None = None
-) -> IndexRecord:
-    """Build an index of all entries, in the store's folder or in Milvus, and measure its recall.
+) -> Indexes:
+    """Build the index of sentences, and that of tokens if wanted.
 
-    `home` is the store's folder if the snapshot is in another one, as in a compaction.
+    `home` is the store's folder if the snapshot is in another one, as in a compaction. A store with both indexes goes
+    on to use the one that its networks were trained with.
     """
+    manifest = snapshot.manifest
+    total = len(snapshot.sentences)
+    with storage_errors(snapshot.folder):
+        by_sentence = build_sentence_index(
+            snapshot, index_name(manifest, "sentences"), lambda done: progress("indexing", done, total)
+        )
+    if settings.retrieval == SENTENCES:
+        return Indexes(None, by_sentence, SENTENCES)
+    assert settings.retrieval is not None
+    used = manifest.retrieval if settings.retrieval == BOTH and manifest.adaptation is not None else settings.retrieval
+    return Indexes(_index_tokens(snapshot, settings, progress, home), by_sentence, used)
+
+
+def _index_tokens(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path | None) -> IndexRecord:
+    """Build an index of all entries, in the store's folder or in Milvus, and measure its recall."""
     total = len(snapshot)
     progress("indexing", 0, total)
     build = _in_milvus if settings.milvus is not None else _in_folder
@@ -124,8 +190,8 @@ def index_snapshot(
 
 
 def _in_folder(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> IndexRecord:
-    total, width = len(snapshot), snapshot.manifest.width
-    factory, path = settings.factory_for(total, width), snapshot.folder / index_name(snapshot.manifest)
+    total, width = len(snapshot), snapshot.manifest.key_dims
+    factory, path = settings.factory_for(total, width), snapshot.folder / f"{index_name(snapshot.manifest)}.faiss"
 
     def on_progress(done: int) -> None:
         progress("indexing", done, total)

@@ -1,14 +1,16 @@
 """Searching several stores as one: the nearest entries of all of them."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from nearmt.datastore import Snapshot
 from nearmt.errors import SettingError
+from nearmt.retrieval.modes import StoreRetriever
 from nearmt.retrieval.neighbors import Neighbors
-from nearmt.retrieval.search import Excluded, Retriever
+from nearmt.retrieval.search import Excluded
 
 _STORE = 1 << 44  # entry id = entry id in its store + number of the store × this
 
@@ -16,8 +18,12 @@ _STORE = 1 << 44  # entry id = entry id in its store + number of the store × th
 class MergedRetriever:
     """Searches several stores of one model. A pair in several stores is only found in the first of them."""
 
-    def __init__(self, retrievers: Sequence[Retriever]) -> None:
+    def __init__(self, retrievers: Sequence[StoreRetriever]) -> None:
         self._retrievers = list(retrievers)
+
+    def project(self, states: torch.Tensor) -> torch.Tensor:
+        """In the space of the first store's keys, whose networks are used."""
+        return self._retrievers[0].project(states)
 
     def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
         return self._gathered([r.keys_of(ids) for r, ids in self._by_store(entry_ids)])
@@ -25,7 +31,7 @@ class MergedRetriever:
     def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
         return self._gathered([r.probabilities_of(ids) for r, ids in self._by_store(entry_ids)])
 
-    def _by_store(self, entry_ids: torch.Tensor) -> list[tuple[Retriever, torch.Tensor]]:
+    def _by_store(self, entry_ids: torch.Tensor) -> list[tuple[StoreRetriever, torch.Tensor]]:
         """For each store, the entry ids in it, -1 for entries of other stores."""
         return [
             (retriever, torch.where((entry_ids >= 0) & (entry_ids // _STORE == place), entry_ids % _STORE, -1))
@@ -40,11 +46,14 @@ class MergedRetriever:
         """The snapshot of an entry, and its entry id there."""
         return self._retrievers[entry_id // _STORE].stored_at(entry_id % _STORE)
 
-    def search(self, states: torch.Tensor, k: int, excluded: Excluded | None = None) -> Neighbors:
-        """The `k` nearest entries of each state, (rows, width)."""
+    def start(self, texts: Sequence[str] | None, excluded: Excluded | None = None) -> "MergedSearch":
+        """The search of a batch of sources."""
         if excluded is not None:
             raise SettingError("`excluded` is not supported for several stores")
-        found = [retriever.search(states, k) for retriever in self._retrievers]
+        return MergedSearch(self, [retriever.start(texts) for retriever in self._retrievers])
+
+    def merged(self, found: Sequence[Neighbors], k: int) -> Neighbors:
+        """The nearest of the neighbours that were found in each store."""
         codes = [self._codes(r.snapshot, near) for r, near in zip(self._retrievers, found, strict=True)]
         entry_ids = []
         for place, near in enumerate(found):
@@ -67,4 +76,23 @@ class MergedRetriever:
         return torch.from_numpy((pairs + snapshot.positions[ids].astype(np.uint64) * 0x9E3779B97F4A7C15).view(np.int64))
 
 
-AnyRetriever = Retriever | MergedRetriever
+class Search(Protocol):
+    """The search of one batch of sources."""
+
+    def search(self, states: torch.Tensor, sources: torch.Tensor, k: int) -> Neighbors:
+        """The `k` nearest entries of each state, (rows, width); row i belongs to source `sources[i]`."""
+        ...
+
+
+class MergedSearch:
+    """The search of one batch of sources in several stores."""
+
+    def __init__(self, retriever: MergedRetriever, searches: Sequence[Search]) -> None:
+        self._retriever, self._searches = retriever, searches
+
+    def search(self, states: torch.Tensor, sources: torch.Tensor, k: int) -> Neighbors:
+        """The `k` nearest entries of each state in all stores."""
+        return self._retriever.merged([search.search(states, sources, k) for search in self._searches], k)
+
+
+AnyRetriever = StoreRetriever | MergedRetriever

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nearmt.datastore import Manifest, Snapshot, open_latest
 from nearmt.errors import StoreError
-from nearmt.retrieval.search import Retriever
+from nearmt.retrieval.modes import StoreRetriever, following_retriever, open_retriever
 
 
 class Reader:
@@ -15,7 +15,7 @@ class Reader:
         self.folder = folder
         self._lock = threading.Lock()
         self._stamp = self._read_stamp()
-        self.retriever = open_latest(folder, lambda at, manifest: Retriever(Snapshot(at, manifest)))
+        self.retriever = open_latest(folder, lambda at, manifest: open_retriever(Snapshot(at, manifest)))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -41,5 +41,5 @@ class Reader:
             self._stamp = stamp
             return True
 
-    def _followed(self, folder: Path, manifest: Manifest) -> Retriever:
-        return self.retriever.following(Snapshot(folder, manifest))
+    def _followed(self, folder: Path, manifest: Manifest) -> StoreRetriever:
+        return following_retriever(self.retriever, Snapshot(folder, manifest))

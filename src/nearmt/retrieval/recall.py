@@ -23,22 +23,30 @@ def held_out_states(snapshot: Snapshot, num_queries: int, seed: int = 1) -> tupl
     return torch.from_numpy(snapshot.float_keys(entry_ids)), [duplicates[int(s)] for s in sentences]
 
 
-def measure_recall(
-    retriever: Retriever,
+def measure_recall(retriever: Retriever, states: torch.Tensor, excluded: Excluded | None, k: int) -> Recall:
+    """Compare the search of the whole store with exact search."""
+    found = None if retriever.index.is_exact else _found(retriever, states, excluded, k)
+    return compare_with_exact(retriever.snapshot, states, excluded, k, found)
+
+
+def compare_with_exact(
+    snapshot: Snapshot,
     states: torch.Tensor,
     excluded: Excluded | None,
     k: int,
+    found: torch.Tensor | None,
     temperature: float | None = None,
 ) -> Recall:
-    """Compare a retriever with exact search. T defaults to the median distance of the nearest neighbour."""
-    exact = Retriever(retriever.snapshot, StreamedIndex(retriever.snapshot)).search(states, k, excluded)
+    """Compare the entry ids (rows, k) that were found with those of exact search; None stands for exact search itself.
+
+    T defaults to the median distance of the nearest neighbour.
+    """
+    exact = Retriever(snapshot, StreamedIndex(snapshot)).search(states, k, excluded)
     if temperature is None:
         temperature = max(float(exact.squared_distances[:, 0].median()), 1e-6)
     weights = distance_weights(exact, temperature).double()  # (rows, K)
-    if retriever.index.is_exact:
-        hit = exact.found
-    else:
-        found = _found(retriever, states, excluded, k)
+    hit = exact.found
+    if found is not None:
         hit = (exact.entry_ids.unsqueeze(2) == found.unsqueeze(1)).any(dim=2) & exact.found
     mass = (weights * hit).sum(1) / weights.sum(1).clamp_min(1e-30)
     real = exact.found[:, 0]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from nearmt.datastore import Filter, Snapshot
+from nearmt.datastore import TOKENS, Filter, Snapshot
 from nearmt.retrieval.index import Allowed, GrowingIndex, Index, load_index, reranking_index
 from nearmt.retrieval.neighbors import Neighbors, nearest_first
 
@@ -31,6 +31,9 @@ _MOSTLY_ALLOWED = 0.5  # share from which it is cheaper to search all entries an
 
 class Retriever:
     """Searches one snapshot. It holds no results, so threads can share it."""
+
+    retrieval = TOKENS
+    max_entries: int | None = None  # of the sentences that are searched for a source, where only some are
 
     def __init__(
         self,
@@ -78,11 +81,17 @@ class Retriever:
 
     def following(self, snapshot: Snapshot) -> "Retriever":
         """A retriever of a later snapshot; keeps the index if it is still the same."""
+        return Retriever(snapshot, self.index if self.has_same_index(snapshot) else None)
+
+    def has_same_index(self, snapshot: Snapshot) -> bool:
+        """True if a later snapshot has the same index, apart from what was added to it in memory."""
         old, new = self.snapshot.manifest, snapshot.manifest
-        is_same = (old.generation, old.index) == (new.generation, new.index)
-        return Retriever(snapshot, self.index if is_same else None)
+        return (old.generation, old.index) == (new.generation, new.index)
 
     # Stored columns, for methods and evidence
+
+    def project(self, states: torch.Tensor) -> torch.Tensor:
+        return self.snapshot.project(states)
 
     def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
         return self.snapshot.keys_of(entry_ids)
@@ -96,12 +105,16 @@ class Retriever:
 
     # Searching
 
+    def start(self, texts: Sequence[str] | None, excluded: Excluded | None = None) -> "TokenSearch":
+        """The search of a batch of sources; `excluded` lists, for each source, sentences that must not be found."""
+        return TokenSearch(self, excluded)
+
     def search(self, states: torch.Tensor, k: int, excluded: Excluded | None = None) -> Neighbors:
         """The `k` nearest entries of each state, (rows, width).
 
         `excluded` lists, for each row, sentences whose entries must not be found.
         """
-        queries = states.detach().to("cpu", torch.float32)
+        queries = self.snapshot.project(states)
         if len(self.snapshot) == 0 or len(queries) == 0:
             empty = torch.zeros((len(queries), 0))
             return Neighbors.sorted_from(empty, empty.long(), empty.long(), k)
@@ -218,6 +231,21 @@ class Retriever:
             if sentences is not None and len(sentences):
                 is_excluded[row] = np.isin(sentence_ids[row], sentences)
         return entry_ids.masked_fill(torch.from_numpy(is_excluded), -1)
+
+
+class TokenSearch:
+    """The search of one batch of sources in the whole store."""
+
+    def __init__(self, retriever: Retriever, excluded: Excluded | None) -> None:
+        self._retriever, self._excluded = retriever, excluded
+
+    def search(self, states: torch.Tensor, sources: torch.Tensor, k: int) -> Neighbors:
+        """The `k` nearest entries of each state, (rows, width); row i belongs to source `sources[i]`."""
+        excluded = None
+        if self._excluded is not None:
+            excluded = [self._excluded[i] for i in sources.tolist()]
+            excluded = excluded if any(ids is not None for ids in excluded) else None
+        return self._retriever.search(states, k, excluded)
 
 
 def _reach(distances: torch.Tensor, entry_ids: torch.Tensor, k: int) -> torch.Tensor:

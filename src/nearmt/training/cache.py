@@ -43,7 +43,7 @@ class NeighborCache:
         entry_ids = self.neighbors.entry_ids
         return Retrieved(
             self.neighbors,
-            lambda: self.states.float(),
+            lambda: columns.project(self.states),
             lambda: columns.keys_of(entry_ids),
             lambda: columns.probabilities_of(entry_ids),
             lambda: self.neighbor_probabilities,

@@ -34,7 +34,7 @@ def commit_training(trained_on: Snapshot, networks: Mapping[str, Network], recor
         files = {name: sha256_of(folder / name) for name in names.values()}
         sentences = int(trained_on.live_sentences.sum())
         record = replace(record, networks=names, files=files, num_sentences=sentences)
-        manifest.changed(adaptation=record).save(folder)
+        manifest.changed(adaptation=record, retrieval=record.retrieval.retrieval).save(folder)
         return record
 
 

@@ -17,7 +17,7 @@ from nearmt.evaluation.held_out import HeldOutSet
 from nearmt.methods.retrieved import top_probabilities
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
-from nearmt.retrieval.search import Retriever
+from nearmt.retrieval.modes import StoreRetriever
 from nearmt.training.cache import NeighborCache
 
 # A file, several files (two plain-text files are read in parallel), or pairs.
@@ -129,7 +129,7 @@ def _dev_set(model: Seq2Seq, pairs: list[SentencePair], excluded: Sequence[np.nd
 
 
 def collect_cache(
-    model: Seq2Seq, retriever: Retriever, dev: DevSet, max_k: int, progress: Progress = silent
+    model: Seq2Seq, retriever: StoreRetriever, dev: DevSet, max_k: int, progress: Progress = silent
 ) -> NeighborCache:
     """Force-decode the dev set and retrieve the neighbours of every token."""
     parts = []
@@ -137,9 +137,8 @@ def collect_cache(
     for batch in batches_by_length(dev.sources, dev.targets, _CACHED_TOKENS):
         forced = model.force_decode(batch.sources, batch.targets)
         sentences = torch.tensor(batch.rows)[forced.rows.cpu()]
-        without = [dev.excluded[i] for i in sentences.tolist()]
-        has_exclusions = any(item is not None for item in without)
-        neighbors = retriever.search(forced.states, max_k, without if has_exclusions else None)
+        search = retriever.start([dev.pairs[i].source for i in batch.rows], [dev.excluded[i] for i in batch.rows])
+        neighbors = search.search(forced.states, forced.rows.cpu(), max_k)
         for start in range(0, len(forced.states), _PROJECTED_ROWS):  # to bound memory: vocabularies are large
             rows = slice(start, start + _PROJECTED_ROWS)
             near, gold = neighbors.rows(rows), forced.token_ids[rows].cpu()

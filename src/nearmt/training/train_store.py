@@ -13,7 +13,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from nearmt.datastore import DevSetRecord, HeldOut, Recall, TrainingRecord, TunedUniform, TunedVanilla, now
+from nearmt.datastore import (
+    RETRIEVALS,
+    DevSetRecord,
+    HeldOut,
+    Recall,
+    TrainingRecord,
+    TunedUniform,
+    TunedVanilla,
+    now,
+)
 from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.errors import SettingError
 from nearmt.evaluation.held_out import HeldOutSet, translate_held_out
@@ -24,8 +33,8 @@ from nearmt.methods.network import Network
 from nearmt.methods.registry import TRAINED, USUALLY_TRAINED, VARIANTS, describe_method, retrieval_signature
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
-from nearmt.retrieval.recall import measure_recall
-from nearmt.retrieval.search import Retriever
+from nearmt.retrieval.modes import StoreRetriever
+from nearmt.retrieval.recall import compare_with_exact
 from nearmt.training.cache import NeighborCache
 from nearmt.training.devset import DevSet, collect_cache
 from nearmt.training.fit_damping import fit_damping
@@ -54,8 +63,11 @@ class AdaptationSettings:
     seed: int = 1
     methods: tuple[str, ...] = USUALLY_TRAINED  # adaptive is always trained
     guard: bool = True  # out-of-domain damping; always off with `paper`
+    retrieval: str | None = None  # where to search; None lets the store's indexes and the held-out sentences decide
 
     def __post_init__(self) -> None:
+        if self.retrieval not in (None, *RETRIEVALS):
+            raise SettingError(f"`retrieval` must be one of {', '.join(RETRIEVALS)}, not {self.retrieval}")
         unknown = [name for name in self.methods if name not in TRAINED]
         if unknown:
             raise SettingError(f"{', '.join(unknown)} cannot be trained: choose from {', '.join(TRAINED)}")
@@ -88,16 +100,30 @@ class _Tried(NamedTuple):
     best: Trial
 
 
+class TrainedStore(NamedTuple):
+    """What was trained, and the translations of the held-out sentences by Meta-k."""
+
+    networks: dict[str, Network]
+    record: TrainingRecord
+    outputs: Sequence[str]
+    references: Sequence[str]
+
+
 class StoreTrainer:
     """Trains the networks of one store on a dev set."""
 
     def __init__(
-        self, model: Seq2Seq, retriever: Retriever, settings: AdaptationSettings, progress: Progress = silent
+        self, model: Seq2Seq, retriever: StoreRetriever, settings: AdaptationSettings, progress: Progress = silent
     ) -> None:
         self.model, self.retriever, self.settings, self.progress = model, retriever, settings, progress
 
     def train(self, dev: DevSet) -> tuple[dict[str, Network], TrainingRecord]:
         """The networks by method name, and the record of the training."""
+        trained = self.train_and_decode(dev)
+        return trained.networks, trained.record
+
+    def train_and_decode(self, dev: DevSet) -> TrainedStore:
+        """Train, and keep the translations that settings were chosen by."""
         began = time.monotonic()
         cache = collect_cache(self.model, self.retriever, dev, self.settings.max_k, self.progress)
         held_out = self._held_out(len(dev))
@@ -111,7 +137,7 @@ class StoreTrainer:
         networks: dict[str, Network] = {"adaptive": network, **{n: v.network for n, v in variants.items()}}
         losses = {"adaptive": adaptive.best.loss, **{name: v.loss for name, v in variants.items()}}
         baselines = {"base": trained[0].base_loss, "vanilla": vanilla.best.loss}
-        return networks, TrainingRecord(
+        record = TrainingRecord(
             method="adaptive" if self.settings.paper else min(losses, key=losses.__getitem__),
             metak=network.settings,
             relatives={name: {**v.network.settings, "steps": v.steps} for name, v in variants.items()},
@@ -136,6 +162,7 @@ class StoreTrainer:
             trained_at=now(),
             seconds=round(time.monotonic() - began, 1),
         )
+        return TrainedStore(networks, record, adaptive.best.outputs, decoded.references)
 
     def _held_out(self, num_sentences: int) -> list[int]:
         order = list(range(num_sentences))
@@ -220,10 +247,13 @@ class StoreTrainer:
         return trials
 
     def _recall(self, dev: DevSet, cache: NeighborCache, temperature: float) -> Recall:
-        """The recall of the store's index on a sample of the dev states."""
+        """How much of what exact search finds was retrieved, on a sample of the dev states."""
         rows = torch.randperm(len(cache), generator=torch.Generator().manual_seed(1))[:_RECALL_QUERIES]
         excluded = [dev.excluded[int(i)] for i in cache.sentence_ids[rows]]
-        return measure_recall(self.retriever, cache.states[rows].float(), excluded, self.settings.max_k, temperature)
+        found = cache.neighbors.entry_ids[rows]
+        return compare_with_exact(
+            self.retriever.snapshot, cache.states[rows].float(), excluded, self.settings.max_k, found, temperature
+        )
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial:

@@ -56,7 +56,7 @@ def train_variant(
     cache, held_out = cache.nearest(max_k), held_out.nearest(max_k)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        network = _new_network(name, cache, max_k, settings)
+        network = _new_network(name, cache, columns, max_k, settings)
     if name == Kernel.name:  # its 2·width inputs overfit before step 1000
         settings = replace(settings, first_check=min(settings.first_check, settings.check_every))
     with one_thread():
@@ -65,12 +65,14 @@ def train_variant(
     return TrainedVariant(network.eval(), best.loss, base_loss(held_out), best.step)
 
 
-def _new_network(name: str, cache: NeighborCache, max_k: int, settings: TrainingSettings) -> VariantNetwork:
+def _new_network(
+    name: str, cache: NeighborCache, columns: EntryColumns, max_k: int, settings: TrainingSettings
+) -> VariantNetwork:
     scale = distance_scale(cache, settings.raw_features)
     median = cache.median_distance(-1) * scale or 100.0
     if name == Robust.name:
         return Robust(max_k, hidden=settings.hidden, distance_scale=scale, first_temperature=median / 10)
-    width = cache.states.shape[1]
+    width = columns.project(cache.states[:1]).shape[1]
     return Kernel(max_k, width=width, distance_scale=scale, first_bandwidth=math.sqrt(median))
 
 

@@ -83,9 +83,9 @@ class RayIngestor(Ingestor):
                         )
                     )
                     next_entry += num_entries
-                # The first commit sets the range of int8 keys, so it must be finished before the second is submitted.
+                # The first commit decides how keys are coded, so it must be finished before the second is submitted.
                 while queue and (
-                    _lacks_key_range(manifest) or len(queue) >= pool.capacity or queue[0].number in pool.finished
+                    manifest.lacks_key_code or len(queue) >= pool.capacity or queue[0].number in pool.finished
                 ):
                     manifest = queue[0].append(folder, manifest, pool)
                     yield queue.popleft().pending, manifest
@@ -103,7 +103,3 @@ class RayIngestor(Ingestor):
             threads=self.settings.threads,
             offline=self.settings.offline,
         )
-
-
-def _lacks_key_range(manifest: Manifest) -> bool:
-    return manifest.key_type == "int8" and manifest.key_range is None

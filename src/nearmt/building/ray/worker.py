@@ -6,6 +6,7 @@ Does not import ray. Errors are returned as sentences instead of raised, because
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -40,7 +41,7 @@ class DecodingTask:
     num_entries: int
     sources: list[list[int]]
     targets: list[list[int]]
-    key_range: dict[str, list[float]] | None
+    key_range: dict[str, Any] | None
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def compare_indexes(
     with ExitStack() as cleanup:
         retrievers = {}
         for name, settings in zip(names, candidates, strict=True):
-            settings.check(snapshot.manifest.width)
+            settings.check(snapshot.manifest.key_dims)
             began = time.perf_counter()
             retrievers[name] = _retriever(snapshot, settings, cleanup, progress)
             seconds = time.perf_counter() - began
@@ -58,14 +58,14 @@ def compare_indexes(
 
 
 def _name(snapshot: Snapshot, settings: IndexSettings) -> str:
-    factory = settings.factory_for(len(snapshot), snapshot.manifest.width)
+    factory = settings.factory_for(len(snapshot), snapshot.manifest.key_dims)
     return f"{factory} at {settings.uri}" if settings.uri is not None else f"faiss {factory}"
 
 
 def _retriever(snapshot: Snapshot, settings: IndexSettings, cleanup: ExitStack, progress: Progress) -> Retriever:
     total = len(snapshot)
     if settings.milvus is None:
-        factory = settings.factory_for(total, snapshot.manifest.width)
+        factory = settings.factory_for(total, snapshot.manifest.key_dims)
         index = build_index(snapshot, factory, settings.num_probes, lambda done: progress("indexing", done, total))
         return Retriever(snapshot, index, settings.reranked)
     assert settings.uri is not None

@@ -39,7 +39,7 @@ def timing_states(source: Snapshot, width: int, entries: int, seed: int = 1) -> 
     The first piece has `NUM_QUERIES` queries; the others have `entries` states to store. If the source has fewer, its
     states are repeated with a little noise.
     """
-    own = source.manifest.width
+    own = source.manifest.key_dims
     if own > width:
         raise SettingError(f"states of width {own} cannot be mapped to width {width}: use a store of a smaller model")
     rng = np.random.default_rng(seed)

@@ -1,12 +1,9 @@
 """Profiles adaptive decoding: how long each part takes."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-import numpy as np
-import torch
 
 from nearmt.decoding.beam import Shifted
 from nearmt.decoding.decoder import Decoder, DecodingSettings
@@ -24,8 +21,8 @@ class TimedDecoder(Decoder):
         super().__init__(model, retriever, method, decoding)
         self.watch = Stopwatch()
 
-    def search(self, states: torch.Tensor, excluded: Sequence[np.ndarray | None] | None) -> Neighbors:
-        return self.watch.timed("search", super().search)(states, excluded)
+    def search(self, *args: Any) -> Neighbors:
+        return self.watch.timed("search", super().search)(*args)
 
     def mixed(self, *args: Any) -> Shifted:
         return self.watch.timed("mixture", super().mixed)(*args)

@@ -26,7 +26,7 @@ def scale(snapshot: Snapshot, queries: torch.Tensor, costs: dict[str, Any], k: i
     runs = {}
     for divisor in _DIVISORS:
         part = first_entries(snapshot, len(snapshot) // divisor)
-        factory = choose_factory(len(part), snapshot.manifest.width)
+        factory = choose_factory(len(part), snapshot.manifest.key_dims)
         smaller = Retriever(part, build_index(part, factory, num_probes), whole.reranked)
         runs[str(len(part))] = searching(smaller, queries[:_ROWS], k)
     runs[str(len(snapshot))] = searching(whole, queries[:_ROWS], k)

@@ -21,7 +21,7 @@ def search_by_k(
     retriever: Retriever, rows: Sequence[int], sizes: Sequence[int], rounds: int
 ) -> dict[str, dict[str, Timing]]:
     """Return rows → K → seconds of one search."""
-    states = {count: torch.zeros(count, retriever.snapshot.manifest.width) for count in rows}
+    states = {count: torch.zeros(count, retriever.snapshot.manifest.key_dims) for count in rows}
     results = {}
     for count in rows:
         runs = {f"K={k}": searching(retriever, states[count], k) for k in sizes}
@@ -47,7 +47,7 @@ def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progr
     for number, count in enumerate(sizes):
         progress("growth", number, len(sizes))
         part = first_entries(snapshot, count)
-        factory = choose_factory(count, snapshot.manifest.width)
+        factory = choose_factory(count, snapshot.manifest.key_dims)
         index: FaissIndex = build_index(part, factory, settings.num_probes)
         retriever = Retriever(part, index, settings.reranked)
         runs[str(count)] = searching(retriever, queries[:_ROWS], k)

@@ -114,7 +114,7 @@ def fewest_entries(factory: str, width: int) -> int:
 
 
 def _flat(snapshot: Snapshot, num_entries: int) -> Any:
-    index = faiss.IndexFlatL2(snapshot.manifest.width)
+    index = faiss.IndexFlatL2(snapshot.manifest.key_dims)
     for start in range(0, num_entries, _ADD_ROWS):
         index.add(snapshot.float_keys(slice(start, start + _ADD_ROWS)))
     return index
@@ -139,7 +139,7 @@ def build_index(
 
 def trained_index(snapshot: Snapshot, factory: str, seed: int = 1, max_rows: int = _MAX_TRAINED) -> Any:
     """A faiss index that is trained on a sample of the keys and still empty."""
-    index = check_factory(factory, snapshot.manifest.width)
+    index = check_factory(factory, snapshot.manifest.key_dims)
     inverted: Any = faiss.try_extract_index_ivf(index)
     num_lists = inverted.nlist if inverted is not None else 0
     if num_lists > len(snapshot):
@@ -210,6 +210,6 @@ def load_faiss_index(snapshot: Snapshot, record: IndexRecord | None) -> FaissInd
         index = faiss.read_index(str(path))
     except (RuntimeError, MemoryError) as error:
         raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify") from error
-    if index.ntotal != record.num_entries or index.d != snapshot.manifest.width:
+    if index.ntotal != record.num_entries or index.d != snapshot.manifest.key_dims:
         raise StoreDamagedError(f"{path} does not match the store: run nearmt verify")
     return FaissIndex(index, record.factory, record.num_probes)

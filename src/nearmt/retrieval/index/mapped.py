@@ -62,7 +62,7 @@ def build_parts(
     on_progress: Callable[[int], None] = lambda entries: None,
 ) -> IndexRecord:
     """Build the parts one after another, in files next to `path`."""
-    width, total = snapshot.manifest.width, len(snapshot)
+    width, total = snapshot.manifest.key_dims, len(snapshot)
     check_mapped(factory, width)
     max_rows = max(_MIN_ENTRIES, memory // (_TRAINED_BYTES * width))
     trained = faiss.serialize_index(trained_index(snapshot, factory, max_rows=max_rows))
@@ -151,7 +151,7 @@ def load_parts(snapshot: Snapshot, record: IndexRecord, sizes: Sequence[int]) ->
             part = faiss.read_index(str(path), faiss.IO_FLAG_MMAP) if is_whole else None
         except (OSError, RuntimeError, MemoryError):
             part = None
-        if part is None or part.d != snapshot.manifest.width:
+        if part is None or part.d != snapshot.manifest.key_dims:
             raise StoreDamagedError(f"{path} is missing or damaged: run nearmt verify")
         parts.append(part)
     index = MappedIndex(parts, record.factory, record.num_probes)

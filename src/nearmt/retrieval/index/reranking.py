@@ -43,7 +43,7 @@ def reranking_index(index: Any, snapshot: Snapshot) -> RerankingIndex | None:
 
 def _view_of(snapshot: Snapshot, count: int) -> Any:
     """A flat index over the first stored keys, in place."""
-    width, key_code = snapshot.manifest.width, snapshot.key_code
+    width, key_code = snapshot.manifest.key_dims, snapshot.key_code
     if key_code.key_type == "float32":
         view: Any = faiss.IndexFlatL2(width)
     elif key_code.key_type == "float16":

@@ -55,7 +55,7 @@ def make_collection(
     name = owned_prefix(home, manifest) + hashlib.sha256(content.encode()).hexdigest()[:16]
     with closing(Connection(uri)) as connection:
         if not connection.call("has_collection", name):
-            _create(connection, name, manifest.width)
+            _create(connection, name, manifest.key_dims)
         # Indexed and loaded before it is filled, so that its entries can always be counted.
         _make_index(connection, name, choice.index_type, parameters)
         _write(connection, name, snapshot, _count(connection, name), on_progress)
@@ -119,7 +119,7 @@ def _create(connection: Connection, name: str, width: int) -> None:
 
 
 def _batches(entry_ids: np.ndarray, snapshot: Snapshot) -> list[np.ndarray]:
-    rows = max(1, min(_WRITTEN_ROWS, _WRITTEN_BYTES // (4 * snapshot.manifest.width)))
+    rows = max(1, min(_WRITTEN_ROWS, _WRITTEN_BYTES // (4 * snapshot.manifest.key_dims)))
     return [entry_ids[start : start + rows] for start in range(0, len(entry_ids), rows)]
 
 

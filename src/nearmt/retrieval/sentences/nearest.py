@@ -1,0 +1,101 @@
+"""Compiled search in subsets: the nearest entries of each row among the entries of its own sentences."""
+
+import numpy as np
+
+from nearmt.compiled import compiled
+
+BLOCK = 64  # dimensions that are compared at a time; keys are padded to a multiple
+_ROWS = 4  # rows of one subset that are compared with a key at a time, as many as a usual beam has
+_KEYS = 256  # that stay in the processor's cache while all rows are compared with them
+
+
+@compiled
+def gather(keys, values, starts, ends, out_keys, out_values, out_entries, at):  # type: ignore[no-untyped-def]
+    """Copy ranges of entries, one after the other, to places from `at` on. Returns the place after the last."""
+    dims = keys.shape[1]
+    for piece in range(len(starts)):
+        for entry in range(starts[piece], ends[piece]):
+            out_keys[at, :dims] = keys[entry]
+            out_values[at] = values[entry]
+            out_entries[at] = entry
+            at += 1
+    return at
+
+
+@compiled
+def _insert(distances, places, found, distance, place):  # type: ignore[no-untyped-def]
+    """Insert into a sorted row; of equal distances the one inserted first stays first. Returns the number found."""
+    at = found if found < len(distances) else len(distances) - 1
+    while at > 0 and distances[at - 1] > distance:
+        distances[at] = distances[at - 1]
+        places[at] = places[at - 1]
+        at -= 1
+    distances[at] = distance
+    places[at] = place
+    return min(found + 1, len(distances))
+
+
+@compiled(fastmath=True)
+def _first_blocks(queries, keys, start, count, out):  # type: ignore[no-untyped-def]
+    """Squared distances of four queries from `count` keys in the first dimensions; (4, count)."""
+    for number in range(count):
+        first, second, third, fourth = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+        for dim in range(BLOCK):  # a constant, so that the loop becomes a few vector instructions
+            key = np.float32(keys[start + number, dim])
+            first += (queries[0, dim] - key) * (queries[0, dim] - key)
+            second += (queries[1, dim] - key) * (queries[1, dim] - key)
+            third += (queries[2, dim] - key) * (queries[2, dim] - key)
+            fourth += (queries[3, dim] - key) * (queries[3, dim] - key)
+        out[0, number], out[1, number], out[2, number], out[3, number] = first, second, third, fourth
+
+
+@compiled(fastmath=True)
+def _block(query, key, start):  # type: ignore[no-untyped-def]
+    """The squared distance of a query from a key in one block of dimensions."""
+    total = np.float32(0)
+    query, key = query[start : start + BLOCK], key[start : start + BLOCK]  # start + dim as an index is not vectorised
+    for dim in range(BLOCK):
+        difference = query[dim] - np.float32(key[dim])
+        total += difference * difference
+    return total
+
+
+@compiled
+def nearest_places(queries, first_row, last_row, subsets, begins, keys, distances, places):  # type: ignore[no-untyped-def]
+    """The nearest keys of rows `first_row` … `last_row` - 1, by their places, nearest first.
+
+    queries (rows, dims) are in the units of the keys, and dims is a multiple of BLOCK. Row i searches the places from
+    begins[s] to begins[s + 1], with s = subsets[i]; rows of one subset are adjacent. Reduced keys have their dimensions
+    in order of variance, so the first block rules most keys out. Slots that stay empty are left as they are.
+    """
+    dims, k = keys.shape[1], distances.shape[1]
+    group = np.empty((_ROWS, dims), np.float32)
+    partial = np.empty((_ROWS, _KEYS), np.float32)
+    found, limits = np.zeros(_ROWS, np.int64), np.empty(_ROWS, np.float32)
+    row = first_row
+    while row < last_row:
+        count = 1
+        while count < _ROWS and row + count < last_row and subsets[row + count] == subsets[row]:
+            count += 1
+        for number in range(_ROWS):
+            group[number] = queries[row + min(number, count - 1)]
+        found[:], limits[:] = 0, np.inf
+        start, end = begins[subsets[row]], begins[subsets[row] + 1]
+        while start < end:
+            size = min(_KEYS, end - start)
+            _first_blocks(group, keys, start, size, partial)
+            for number in range(count):
+                for at in range(size):
+                    distance = partial[number, at]
+                    done = BLOCK
+                    while distance < limits[number] and done < dims:
+                        distance += _block(group[number], keys[start + at], done)
+                        done += BLOCK
+                    if distance < limits[number]:
+                        found[number] = _insert(
+                            distances[row + number], places[row + number], found[number], distance, start + at
+                        )
+                        if found[number] == k:
+                            limits[number] = distances[row + number, k - 1]
+            start += size
+        row += count

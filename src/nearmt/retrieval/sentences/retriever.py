@@ -1,0 +1,207 @@
+"""Searching the entries of a few sentences that are chosen for each source, instead of the whole store."""
+
+import copy
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from nearmt.datastore import SENTENCES, Filter, Snapshot
+from nearmt.errors import SettingError
+from nearmt.retrieval.neighbors import Neighbors
+from nearmt.retrieval.sentences import nearest
+from nearmt.retrieval.sentences.index import MAX_ENTRIES, SentenceIndex
+
+Excluded = Sequence[np.ndarray | None]
+_ROWS_PER_THREAD = 16  # with fewer rows a second thread does not pay
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    """Threads for the compiled loops, which do not hold Python's lock."""
+    return ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()), thread_name_prefix="nearmt-subsets")
+
+
+@dataclass(frozen=True)
+class Subsets:
+    """The entries that a batch of sources searches, one subset after the other."""
+
+    begins: np.ndarray  # (sources + 1,) where each subset begins
+    keys: np.ndarray  # (entries, padded dims), bytes or float32
+    values: np.ndarray  # (entries,) token ids
+    entry_ids: np.ndarray  # (entries,)
+
+
+class SentenceRetriever:
+    """Searches one snapshot, for each source in the sentences that cover it best. Threads can share it."""
+
+    retrieval = SENTENCES
+
+    def __init__(self, snapshot: Snapshot, index: SentenceIndex | None = None, max_entries: int = MAX_ENTRIES) -> None:
+        self.snapshot = snapshot
+        self.index = index if index is not None else SentenceIndex.open(snapshot)
+        self.max_entries = max_entries
+        self._allowed = snapshot.live_sentences & ~snapshot.waiting_sentences
+        code = snapshot.key_code
+        self._padded = -(-code.dims // nearest.BLOCK) * nearest.BLOCK
+        self._starts, self._ends = np.asarray(snapshot.sentences["first_entry"]), snapshot.sentence_ends
+
+    def filtered(self, wanted: Filter) -> "SentenceRetriever":
+        """The same search, in a part of the store."""
+        if wanted.is_empty:
+            return self
+        narrower = copy.copy(self)
+        narrower._allowed = self._allowed & wanted.sentences(self.snapshot)
+        return narrower
+
+    def following(self, snapshot: Snapshot) -> "SentenceRetriever":
+        """A retriever of a later snapshot; keeps what is indexed already."""
+        return SentenceRetriever(snapshot, self.index.following(snapshot), self.max_entries)
+
+    # Stored columns, for methods and evidence
+
+    def project(self, states: torch.Tensor) -> torch.Tensor:
+        return self.snapshot.project(states)
+
+    def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        return self.snapshot.keys_of(entry_ids)
+
+    def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
+        return self.snapshot.probabilities_of(entry_ids)
+
+    def stored_at(self, entry_id: int) -> tuple[Snapshot, int]:
+        """The snapshot of an entry, and its entry id there."""
+        return self.snapshot, entry_id
+
+    # Searching
+
+    def start(self, texts: Sequence[str] | None, excluded: Excluded | None = None) -> "SubsetSearch":
+        """Choose the sentences for each source text; `excluded` lists, for each, sentences that must not be used."""
+        if texts is None:
+            raise SettingError("the texts of the sources are needed to choose sentences")
+        without = excluded if excluded is not None else [None] * len(texts)
+        chosen = (
+            list(_pool().map(self._select, texts, without))
+            if len(texts) > 1
+            else [self._select(text, ids) for text, ids in zip(texts, without, strict=True)]
+        )
+        return SubsetSearch(self, self._gathered(chosen))
+
+    def _select(self, text: str, excluded: np.ndarray | None) -> np.ndarray:
+        allowed = self._allowed
+        if excluded is not None and len(excluded):
+            allowed = allowed.copy()
+            allowed[excluded] = False
+        return self.index.select(text, allowed, self.max_entries)
+
+    def _gathered(self, chosen: Sequence[np.ndarray]) -> Subsets:
+        """The entries of the chosen sentences of each source."""
+        counts = [int((self._ends[ids] - self._starts[ids]).sum()) for ids in chosen]
+        begins = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        code, total = self.snapshot.key_code, int(begins[-1])
+        is_bytes = code.level is not None
+        subsets = Subsets(
+            begins,
+            (np.zeros if code.dims < self._padded else np.empty)(
+                (total, self._padded), np.uint8 if is_bytes else np.float32
+            ),
+            np.empty(total, np.int64),
+            np.empty(total, np.int64),
+        )
+        keys = self.snapshot.keys
+
+        def fill(number: int) -> None:
+            ids, at = chosen[number], int(begins[number])
+            if not is_bytes:  # decoded piece by piece
+                self._fill_decoded(subsets, ids, at)
+            else:
+                nearest.gather(
+                    keys,
+                    self.snapshot.values,
+                    self._starts[ids],
+                    self._ends[ids],
+                    subsets.keys,
+                    subsets.values,
+                    subsets.entry_ids,
+                    at,
+                )
+
+        if len(chosen) > 1:
+            list(_pool().map(fill, range(len(chosen))))
+        elif chosen:
+            fill(0)
+        return subsets
+
+    def _fill_decoded(self, subsets: Subsets, sentence_ids: np.ndarray, at: int) -> None:
+        for sentence in sentence_ids.tolist():
+            start, end = int(self._starts[sentence]), int(self._ends[sentence])
+            place = slice(at, at + end - start)
+            subsets.keys[place, : self.snapshot.key_code.dims] = self.snapshot.float_keys(slice(start, end))
+            subsets.values[place] = self.snapshot.values[start:end]
+            subsets.entry_ids[place] = np.arange(start, end)
+            at += end - start
+
+
+class SubsetSearch:
+    """The search of one batch of sources."""
+
+    def __init__(self, retriever: SentenceRetriever, subsets: Subsets) -> None:
+        self._retriever, self.subsets = retriever, subsets
+
+    def search(self, states: torch.Tensor, sources: torch.Tensor, k: int) -> Neighbors:
+        """The `k` nearest entries of each state, (rows, width); row i belongs to source `sources[i]`."""
+        distances, places = self.nearest_places(states, sources.numpy(), k)
+        found = places >= 0
+        if not found.all():
+            last = np.maximum(found.sum(axis=1, keepdims=True) - 1, 0)
+            farthest = np.where(found[:, :1], np.take_along_axis(distances, last, 1), 0)
+            distances = np.where(found, distances, farthest)
+        if len(self.subsets.values):
+            tokens = self.subsets.values[places]
+            entry_ids = np.where(found, self.subsets.entry_ids[places], -1)
+        else:
+            tokens, entry_ids = np.zeros_like(places), places
+        return Neighbors(
+            torch.from_numpy(distances),
+            torch.from_numpy(tokens),
+            torch.from_numpy(entry_ids),
+            torch.from_numpy(found),
+        )
+
+    def nearest_places(self, states: torch.Tensor, sources: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, k) squared distances and places in the subsets, -1 where there are none."""
+        code = self._retriever.snapshot.key_code
+        points = code.project(states.detach().to("cpu", torch.float32).numpy())
+        level = code.level
+        queries = np.ascontiguousarray(points if level is None else code.levels(points), np.float32)
+        if queries.shape[1] < self.subsets.keys.shape[1]:
+            queries = np.pad(queries, ((0, 0), (0, self.subsets.keys.shape[1] - queries.shape[1])))
+        rows = len(queries)
+        distances = np.full((rows, k), np.inf, np.float32)
+        places = np.full((rows, k), -1, np.int64)
+
+        def search(first: int, last: int) -> None:
+            nearest.nearest_places(
+                queries, first, last, sources, self.subsets.begins, self.subsets.keys, distances, places
+            )
+
+        in_threads(search, rows)
+        if level is not None:
+            distances *= np.float32(level)
+        return distances, places
+
+
+def in_threads(work, rows: int) -> None:  # type: ignore[no-untyped-def]
+    """Call `work(first, last)` for parts of the rows, in as many threads as pay."""
+    parts = min(torch.get_num_threads(), max(1, rows // _ROWS_PER_THREAD))
+    borders = [rows * number // parts for number in range(parts + 1)]
+    if parts == 1:
+        work(0, rows)
+        return
+    others = [_pool().submit(work, borders[number], borders[number + 1]) for number in range(1, parts)]
+    work(borders[0], borders[1])
+    for other in others:
+        other.result()

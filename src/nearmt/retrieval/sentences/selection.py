@@ -1,0 +1,144 @@
+"""Compiled loops of the sentence index: which sentences share n-grams with a text, and which few cover it best."""
+
+import numpy as np
+
+from nearmt.compiled import compiled
+
+MAX_ORDER = 4  # longest n-gram that counts when sentences are compared
+_SUM, _FACTOR, _MASK, _SHIFT = np.uint64(0x9E3779B9), np.uint64(0x85EBCA6B), np.uint64(0xFFFFFFFF), np.uint64(15)
+
+
+@compiled
+def _extended(prefix, term):  # type: ignore[no-untyped-def]
+    """The 32-bit hash of an n-gram, from that of its prefix and its last term; the empty prefix is 0."""
+    mixed = ((np.uint64(prefix) ^ np.uint64(term)) * _FACTOR + _SUM) & _MASK
+    return mixed ^ (mixed >> _SHIFT)
+
+
+@compiled
+def indexed_ngrams(terms, starts):  # type: ignore[no-untyped-def]
+    """The unigrams and bigrams of texts: one number each, with the hash in its high 32 bits and the text in the low."""
+    out = np.empty(2 * len(terms), np.uint64)
+    at = 0
+    for text in range(len(starts) - 1):
+        before = np.uint64(0)
+        for place in range(starts[text], starts[text + 1]):
+            single = _extended(np.uint64(0), terms[place])
+            out[at] = (single << np.uint64(32)) | np.uint64(text)
+            at += 1
+            if place > starts[text]:
+                out[at] = (_extended(before, terms[place]) << np.uint64(32)) | np.uint64(text)
+                at += 1
+            before = single
+    return out[:at]
+
+
+@compiled
+def add_scores(begins, ends, weights, postings, allowed, max_postings, first, scores, touched, found):  # type: ignore[no-untyped-def]
+    """Add the weight of each n-gram to the sentences of one segment that have it.
+
+    `touched` gets the sentences with a score. Returns how many there are now.
+    """
+    for ngram in range(len(begins)):
+        weight = weights[ngram]
+        for at in range(begins[ngram], min(ends[ngram], begins[ngram] + max_postings)):
+            sentence = first + np.int64(postings[at])
+            if allowed[sentence]:
+                if scores[sentence] == 0:
+                    touched[found] = sentence
+                    found += 1
+                scores[sentence] += weight
+    return found
+
+
+@compiled
+def ngram_table(terms):  # type: ignore[no-untyped-def]
+    """An open hash table of a text's n-grams: their hashes, their numbers (-1: no n-gram), and how many there are."""
+    size = 64
+    while size < 4 * MAX_ORDER * len(terms):
+        size *= 2
+    hashes, numbers = np.zeros(size, np.uint64), np.full(size, -1, np.int32)
+    count = 0
+    for start in range(len(terms)):
+        value = np.uint64(0)
+        for place in range(start, min(start + MAX_ORDER, len(terms))):
+            value = _extended(value, terms[place])
+            slot = np.int64(value) & (size - 1)
+            while numbers[slot] >= 0 and hashes[slot] != value:
+                slot = (slot + 1) & (size - 1)
+            if numbers[slot] < 0:
+                hashes[slot], numbers[slot] = value, count
+                count += 1
+    return hashes, numbers, count
+
+
+@compiled
+def _number_of(value, hashes, numbers):  # type: ignore[no-untyped-def]
+    slot = np.int64(value) & (len(hashes) - 1)
+    while numbers[slot] >= 0:
+        if hashes[slot] == value:
+            return numbers[slot]
+        slot = (slot + 1) & (len(hashes) - 1)
+    return np.int32(-1)
+
+
+@compiled
+def shared_ngrams(candidates, terms, starts, hashes, numbers, num_ngrams):  # type: ignore[no-untyped-def]
+    """The n-grams that each candidate shares with a text: their numbers, and how many each candidate has."""
+    shared = np.empty(len(candidates) * num_ngrams, np.int32)
+    counts = np.zeros(len(candidates), np.int64)
+    seen = np.full(num_ngrams, -1, np.int64)
+    at = 0
+    for candidate in range(len(candidates)):
+        before = at
+        end = starts[candidates[candidate] + 1]
+        for start in range(starts[candidates[candidate]], end):
+            value = np.uint64(0)
+            for place in range(start, min(start + MAX_ORDER, end)):
+                value = _extended(value, terms[place])
+                ngram = _number_of(value, hashes, numbers)
+                if ngram < 0:
+                    break
+                if seen[ngram] != candidate:
+                    seen[ngram] = candidate
+                    shared[at] = ngram
+                    at += 1
+        counts[candidate] = at - before
+    return shared[:at], counts
+
+
+@compiled
+def cover(shared, counts, weights, costs, decay, max_cost):  # type: ignore[no-untyped-def]
+    """Choose candidates one by one, each time the one that adds most for its cost.
+
+    An n-gram counts `decay` times as much each time that it is covered. Gains only shrink, so a candidate whose gain
+    was computed after the last choice and is still the greatest is the best one. Ends when the cost is reached.
+    Returns the chosen candidates.
+    """
+    total = len(counts)
+    begins = np.zeros(total + 1, np.int64)
+    begins[1:] = np.cumsum(counts)
+    current = weights.copy()
+    gains, computed = np.full(total, np.inf, np.float32), np.full(total, -1, np.int64)
+    chosen = np.empty(total, np.int64)
+    count, spent = 0, np.int64(0)
+    while count < total and spent < max_cost:
+        best = 0
+        for candidate in range(1, total):
+            if gains[candidate] > gains[best]:
+                best = candidate
+        if gains[best] <= 0:
+            break
+        if computed[best] < count:
+            gain = np.float32(0)
+            for at in range(begins[best], begins[best + 1]):
+                gain += current[shared[at]]
+            gains[best], computed[best] = gain / np.float32(costs[best]), count
+            continue
+        chosen[count] = best
+        count += 1
+        spent += costs[best]
+        gains[best] = 0
+        for at in range(begins[best], begins[best + 1]):
+            current[shared[at]] *= decay
+    return chosen[:count]
