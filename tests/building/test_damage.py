@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from damage import COLUMNS, HARMS, STATES, check_states, harm, path_of, states_of
+from damage import COLUMNS, HARMS, PROJECTION, SENTENCE_INDEX, STATES, check_states, harm, path_of, states_of
 from nearmt.building.repair import Repaired
 from nearmt.building.repair import repair_with as repair
 from nearmt.datastore import Manifest, Snapshot, verify
@@ -69,6 +69,7 @@ RESULTS: dict[tuple[str, str], tuple[dict[str, int], int]] = {
     **{(name, "flipped"): ({}, 30) for name in STATES},
     **{(name, "cut"): ({}, 61) for name in STATES},
     **{(name, "missing"): ({}, 122) for name in STATES},
+    **{(PROJECTION, how): ({}, 122) for how in HARMS},
     **{("sentences.bin", how): ({}, 0) for how in HARMS},
     ("texts.jsonl", "flipped"): ({"lost": 1}, 0),
     ("texts.jsonl", "cut"): ({"lost": 62}, 0),
@@ -88,11 +89,13 @@ RESULTS: dict[tuple[str, str], tuple[dict[str, int], int]] = {
 
 @pytest.mark.parametrize("has_model", [True, False])
 @pytest.mark.parametrize("how", HARMS)
-@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("name", [*COLUMNS, PROJECTION])
 def test_repair_keeps_what_can_be_read_or_computed(made, harmed, toy_model, name, how, has_model):
     harm(harmed, name, how)
     problems = verify(harmed).problems
-    assert all(f"{name} {'was changed' if how == 'flipped' else 'is'}" in problem for problem in problems)
+    assert problems
+    is_changed = how == "flipped" or (name, how) == (PROJECTION, "cut")
+    assert all(f"{name} {'was changed' if is_changed else 'is'}" in problem for problem in problems)
     check_reading(harmed, toy_model)
     with pytest.raises(StoreDamagedError, match="verify"):
         Store(harmed).compact()
@@ -169,7 +172,7 @@ def test_a_damaged_manifest_without_a_copy_is_refused_and_left_alone(harmed):
 
 
 @pytest.mark.parametrize("how", HARMS)
-@pytest.mark.parametrize("name", ["index", "network"])
+@pytest.mark.parametrize("name", ["index", *SENTENCE_INDEX, "network"])
 def test_a_damaged_index_or_network_affects_nothing_else(made, harmed, toy_model, name, how):
     path = path_of(harmed, name)
     harm(harmed, name, how)
@@ -181,7 +184,7 @@ def test_a_damaged_index_or_network_affects_nothing_else(made, harmed, toy_model
     assert content_of(Snapshot.open(harmed)) == content_of(Snapshot.open(made))
     assert (Manifest.load(harmed).adaptation is None) == repaired.needs_training == (name == "network")
     assert repaired.lost_networks == (("adaptive",) if name == "network" else ())
-    assert repaired.is_whole == (name == "index")
+    assert repaired.is_whole == (name != "network")
     assert (harmed / "data-000001").exists()  # nothing was copied
 
 
@@ -200,7 +203,7 @@ def test_lost_states_are_restored_bit_by_bit(made, harmed, toy_model):
 
 
 def test_several_files_can_be_damaged_at_once(made, harmed, toy_model):
-    for name in ("sentences.bin", "units.bin", "keys.float16"):
+    for name in ("sentences.bin", "units.bin", "keys.int8"):
         harm(harmed, name, "flipped", 0.4)
     harm(harmed, LOG, "missing")
     repaired = repair(harmed, lambda manifest: toy_model)

@@ -34,14 +34,14 @@ def indexed_ngrams(terms, starts):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def add_scores(begins, ends, weights, postings, allowed, max_postings, first, scores, touched, found):  # type: ignore[no-untyped-def]
+def add_scores(begins, ends, weights, postings, allowed, first, scores, touched, found):  # type: ignore[no-untyped-def]
     """Add the weight of each n-gram to the sentences of one segment that have it.
 
     `touched` gets the sentences with a score. Returns how many there are now.
     """
     for ngram in range(len(begins)):
         weight = weights[ngram]
-        for at in range(begins[ngram], min(ends[ngram], begins[ngram] + max_postings)):
+        for at in range(begins[ngram], ends[ngram]):
             sentence = first + np.int64(postings[at])
             if allowed[sentence]:
                 if scores[sentence] == 0:
@@ -125,7 +125,7 @@ def cover(shared, counts, weights, costs, decay, max_cost):  # type: ignore[no-u
     while count < total and spent < max_cost:
         best = 0
         for candidate in range(1, total):
-            if gains[candidate] > gains[best]:
+            if gains[candidate] >= gains[best]:  # the newest of equals
                 best = candidate
         if gains[best] <= 0:
             break
