@@ -90,15 +90,20 @@ class Decoder:
         ) -> Shifted:
             output = session.step(token_ids, parents)
             # In place: with a large vocabulary, allocating memory costs more than the computation.
-            log_probs, shift = torch.log_softmax(output.logits, dim=1, out=output.logits), None
+            values, shift, maxima = output.logits, output.shift, output.maxima
+            if shift is None:
+                torch.log_softmax(values, dim=1, out=values)
+            is_forced = rules.forced_token(prefixes.shape[1] - 1) is not None
             tracker.reorder(parents.cpu())
-            if self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
+            if self.method is not None and not is_forced:
                 without = [excluded[i] for i in sentences.tolist()] if excluded is not None else None
                 neighbors = self.search(output.states, without)
-                log_probs, shift = self.mixed(log_probs, output.states, neighbors, tracker.add(neighbors))
-            if shift is not None and rules.looks_at_values(is_last):
-                log_probs, shift = log_probs.add_(shift.unsqueeze(1)), None
-            return Shifted(rules.apply(prefixes, log_probs, is_last), shift)
+                log_probs = values if shift is None else values.add_(shift.unsqueeze(1))
+                values, shift = self.mixed(log_probs, output.states, neighbors, tracker.add(neighbors))[:2]
+                maxima = None
+            if is_forced or rules.looks_at_values(is_last):
+                values, shift, maxima = values if shift is None else values.add_(shift.unsqueeze(1)), None, None
+            return Shifted(rules.apply(prefixes, values, is_last), shift, maxima)
 
         return beam_search(
             step,
