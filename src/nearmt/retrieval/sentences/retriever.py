@@ -166,16 +166,18 @@ class SubsetSearch:
     def nearest_places(self, states: torch.Tensor, sources: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """(rows, k) squared distances and places in the subsets, -1 where there are none."""
         code = self._retriever.snapshot.key_code
-        points = code.project(states.detach().to("cpu", torch.float32).numpy())
-        level = code.level
-        queries = np.ascontiguousarray(points if level is None else code.levels(points), np.float32)
-        if queries.shape[1] < self.subsets.keys.shape[1]:
-            queries = np.pad(queries, ((0, 0), (0, self.subsets.keys.shape[1] - queries.shape[1])))
-        rows = len(queries)
+        given = np.ascontiguousarray(states.detach().to("cpu", torch.float32).numpy())
+        rows, level = len(given), code.level
+        queries = np.zeros((rows, self.subsets.keys.shape[1]), np.float32)
+        if code.projection is None or level is None or given.shape[1] == code.dims:
+            points = code.project(given)
+            queries[:, : code.dims] = points if level is None else code.levels(points)
         distances = np.full((rows, k), np.inf, np.float32)
         places = np.full((rows, k), -1, np.int64)
 
         def search(first: int, last: int) -> None:
+            if code.projection is not None and level is not None and given.shape[1] != code.dims:
+                nearest.project_rows(given, first, last, code.projection, *code.levels_line, queries)
             nearest.nearest_places(
                 queries, first, last, sources, self.subsets.begins, self.subsets.keys, distances, places
             )
