@@ -42,7 +42,7 @@ class _TrainingOptions:
         bool,
         training_option(
             "--paper",
-            help="Train as in the paper: search tokens, raw features, T = 10, trained and selected on all of dev.",
+            help="Train as in the paper: on tokens, raw features, T = 10, selected on all of dev.",
         ),
     ] = False
     guard: Annotated[

@@ -14,9 +14,10 @@ def gather(keys, values, starts, ends, out_keys, out_values, out_entries, at):  
     """Copy ranges of entries, one after the other, to places from `at` on. Returns the place after the last."""
     dims = keys.shape[1]
     for piece in range(len(starts)):
-        for entry in range(starts[piece], ends[piece]):
-            out_keys[at, :dims] = keys[entry]
-            out_values[at] = values[entry]
+        start, end = starts[piece], ends[piece]
+        out_keys[at : at + end - start, :dims] = keys[start:end]
+        out_values[at : at + end - start] = values[start:end]
+        for entry in range(start, end):
             out_entries[at] = entry
             at += 1
     return at
