@@ -18,6 +18,7 @@ ORDER = [
     "progress",
     "outputs",
     "compiled",
+    "cpus",
     "corpus",
     "markup",
     "models",

@@ -14,6 +14,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from nearmt.cpus import available_cpus, cpu_quota
 from nearmt.errors import (
     ClusterError,
     CorpusError,
@@ -50,6 +51,9 @@ __version__ = "0.1.0"
 # the gap between two tensor operations. It must be set before torch is loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+# Without a quota, torch's own default is better: it counts cores, not hardware threads.
+if cpu_quota() is not None:
+    os.environ.setdefault("OMP_NUM_THREADS", str(available_cpus()))
 
 _MODULES = {
     "AdaptationSettings": "training.train_store",

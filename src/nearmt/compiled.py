@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, overload
 
 import numba
+from numba.core import types
+from numba.extending import intrinsic
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -32,3 +34,16 @@ def _compile(function: Callable[..., Any], options: dict[str, Any]) -> Callable[
     except RuntimeError:  # no folder for the cache
         kernel = numba.njit(nogil=True, **options)(function)
     return kernel
+
+
+def _type_bitcast(context: Any, bits: Any) -> tuple[Any, Callable[..., Any]]:
+    """How numba types and compiles `float_of_bits`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.float32))
+
+    return types.float32(types.int32), generate
+
+
+float_of_bits: Callable[[Any], Any] = intrinsic(_type_bitcast)
+"""In a kernel: the float32 with the bits of an int32."""

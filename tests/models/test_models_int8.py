@@ -16,7 +16,7 @@ from nearmt.decoding.beam import BeamSettings
 from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.errors import MissingExtraError, ModelError, SettingError
 from nearmt.models import Seq2Seq, int8
-from nearmt.models.int8 import layers, networks
+from nearmt.models.int8 import layers, networks, projection
 from nearmt.models.int8 import session as int8_session
 from nearmt.models.int8.layers import Layers, QuantizedRows, QuantizedWeights, quantize_weights
 
@@ -83,7 +83,7 @@ def no_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Layers, "quantize", keep_rows)
     monkeypatch.setattr(Layers, "integer_product", multiply)
-    for module in (layers, networks):
+    for module in (layers, networks, projection):
         monkeypatch.setattr(module, "quantize_weights", keep_exactly)
 
 

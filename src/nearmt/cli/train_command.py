@@ -29,10 +29,20 @@ class _TrainingOptions:
             "--temperature", help="Fixed temperature. Default: searched on the dev set.", show_default=False
         ),
     ] = None
+    retrieval: Annotated[
+        str | None,
+        training_option(
+            "--retrieval",
+            help="Search sentences, tokens or both. Default: as the store does; with both indexes, what translates the "
+            "held-out sentences best.",
+            show_default=False,
+        ),
+    ] = None
     paper: Annotated[
         bool,
         training_option(
-            "--paper", help="Train as in the paper: raw features, T = 10, trained and selected on the whole dev set."
+            "--paper",
+            help="Train as in the paper: on tokens, raw features, T = 10, selected on all of dev.",
         ),
     ] = False
     guard: Annotated[
@@ -53,6 +63,7 @@ class _TrainingOptions:
             seed=self.seed,
             methods=names_of(self.methods),
             guard=self.guard,
+            retrieval=self.retrieval,
             training=TrainingSettings(hidden=self.hidden, steps=self.steps, seed=self.seed),
         )
 

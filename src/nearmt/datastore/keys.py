@@ -78,11 +78,18 @@ class KeyCode:
         lifted: np.ndarray = points @ self.projection.T
         return lifted
 
-    def levels(self, points: np.ndarray) -> np.ndarray:
-        """Points (n, dims) in units of int8 values, not rounded."""
+    @cached_property
+    def levels_line(self) -> tuple[np.ndarray, np.ndarray]:
+        """(dims,) each: points minus the first, times the second, are in units of int8 values, not rounded."""
         assert self.lowest is not None
         assert self.extent is not None
-        found: np.ndarray = (points - self.lowest) * (_LEVELS / self.extent) - np.float32(0.5)
+        factors = (_LEVELS / self.extent).astype(np.float32)
+        return (self.lowest + np.float32(0.5) / factors).astype(np.float32), factors
+
+    def levels(self, points: np.ndarray) -> np.ndarray:
+        """Points (n, dims) in units of int8 values, not rounded."""
+        lowest, factors = self.levels_line
+        found: np.ndarray = (points - lowest) * factors
         return found
 
     def encode(self, keys: np.ndarray) -> np.ndarray:

@@ -58,10 +58,11 @@ class Hypothesis:
 
 
 class Shifted(NamedTuple):
-    """Log-probabilities (rows, vocabulary), and a number that must be added to all tokens of a row."""
+    """Values (rows, vocabulary), and a number that must be added to all of a row to make them log-probabilities."""
 
-    log_probs: Tensor
+    values: Tensor
     shift: Tensor | None = None  # (rows,)
+    maxima: Tensor | None = None  # (rows, blocks) bounds of the values, see `topk`
 
 
 class StepFunction(Protocol):
@@ -177,8 +178,8 @@ class _Search:
         The best C of all beams are among the best C of each, so running scores are added to C numbers per beam only.
         """
         sentences, beams = self._running.shape
-        vocabulary = found.log_probs.shape[1]
-        best_values, best_tokens = topk(found.log_probs.float(), min(self._num_candidates, vocabulary))
+        count = min(self._num_candidates, found.values.shape[1])
+        best_values, best_tokens = topk(found.values.float(), count, found.maxima)
         running = self._running if found.shift is None else self._running + found.shift.view_as(self._running)
         values = best_values.view(sentences, beams, -1) + running[:, :, None]
         if self._step == 0 and self._settings.num_beams > 1:

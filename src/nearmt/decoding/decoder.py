@@ -8,6 +8,7 @@ import torch
 from nearmt.decoding.beam import BeamSettings, Hypothesis, Shifted, beam_search
 from nearmt.errors import SettingError
 from nearmt.methods.damping import DistanceTracker
+from nearmt.methods.mixer import Logits, Mixer
 from nearmt.methods.mixture import Method, add_knn_mass
 from nearmt.methods.network import Network
 from nearmt.methods.retrieved import Retrieved, RunningDistance
@@ -85,6 +86,7 @@ class Decoder:
         session, rules = self.model.start_decoding(sources), self.model.rules
         damping = self.method.damping if isinstance(self.method, Network) else None
         tracker = DistanceTracker(damping.scale if damping is not None else 1.0)
+        mixer = self._mixer()
 
         def step(
             token_ids: torch.Tensor,
@@ -95,14 +97,22 @@ class Decoder:
         ) -> Shifted:
             output = session.step(token_ids, parents)
             # In place: with a large vocabulary, allocating memory costs more than the computation.
-            log_probs, shift = torch.log_softmax(output.logits, dim=1, out=output.logits), None
-            tracker.reorder(parents.cpu())
-            if search is not None and self.method is not None and rules.forced_token(prefixes.shape[1] - 1) is None:
+            values, shift, maxima = output.logits, output.shift, output.maxima
+            if shift is None:
+                torch.log_softmax(values, dim=1, out=values)
+            is_forced = rules.forced_token(prefixes.shape[1] - 1) is not None
+            (tracker if mixer is None else mixer).reorder(parents.cpu())
+            if search is not None and not is_forced:
                 neighbors = self.search(search, output.states, sentences.cpu())
-                log_probs, shift = self.mixed(log_probs, output.states, neighbors, tracker.add(neighbors))
-            if shift is not None and rules.looks_at_values(is_last):
-                log_probs, shift = log_probs.add_(shift.unsqueeze(1)), None
-            return Shifted(rules.apply(prefixes, log_probs, is_last), shift)
+                if mixer is not None:
+                    shift = mixer.mix(Logits(values, shift, maxima), neighbors)
+                else:
+                    log_probs = values if shift is None else values.add_(shift.unsqueeze(1))
+                    values, shift = self.mixed(log_probs, output.states, neighbors, tracker.add(neighbors))[:2]
+                    maxima = None
+            if is_forced or rules.looks_at_values(is_last):
+                values, shift, maxima = values if shift is None else values.add_(shift.unsqueeze(1)), None, None
+            return Shifted(rules.apply(prefixes, values, is_last), shift, maxima)
 
         return beam_search(
             step,
@@ -117,6 +127,12 @@ class Decoder:
         """The neighbours of each row, which belongs to source `sources[i]` of the batch."""
         assert self.method is not None
         return search.search(states, sources, self.method.max_k)
+
+    def _mixer(self) -> Mixer | None:
+        """Compiled code for the mixture, if there is any for the method and the model's device."""
+        if self.method is None or self.retriever is None or not Mixer.supports(self.method):
+            return None
+        return Mixer(self.method, self.retriever) if self.model.device.type == "cpu" else None
 
     def mixed(
         self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors, running: RunningDistance

@@ -50,7 +50,7 @@ class Damping:
             object.__setattr__(self, name, values)
 
     @cached_property
-    def _lines(self) -> torch.Tensor:
+    def lines(self) -> torch.Tensor:
         """(2, stages): slope and offset of the log-odds as a linear function of the running mean."""
         middle, far = torch.tensor(self.middle).double(), torch.tensor(self.far).double()
         slope = self.strength / (far - middle)
@@ -62,7 +62,7 @@ class Damping:
 
     def added_log_odds(self, running: RunningDistance) -> torch.Tensor:
         """(rows,): what is added to the log-odds of the model's share."""
-        slope, offset = self._lines[:, stages(running.length)]
+        slope, offset = self.lines[:, stages(running.length)]
         return torch.addcmul(-offset, running.mean, slope).clamp_(0, _MAX_LOG_ODDS)
 
     def applied(self, weights: MixtureWeights, running: RunningDistance) -> MixtureWeights:

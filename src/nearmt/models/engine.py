@@ -11,7 +11,9 @@ class StepOutput:
     """The result of one decoding step, for every row."""
 
     states: torch.Tensor  # (rows, width) float32: the input of the output projection
-    logits: torch.Tensor  # (rows, vocabulary) float32: with every bias, unmasked
+    logits: torch.Tensor  # (rows, vocabulary) float32: with every bias, unmasked; valid until the next step
+    shift: torch.Tensor | None = None  # (rows,) what must be added to logits to make them log-probabilities
+    maxima: torch.Tensor | None = None  # (rows, blocks) the maximum of each block of logits, see `topk`
 
 
 class DecodingSession(Protocol):

@@ -1,25 +1,65 @@
-"""A top-k over rows in less than half the time of `torch.topk`."""
+"""A top-k over rows in less than half the time of `torch.topk`, and faster still if the maxima of blocks are known."""
 
+from typing import Any
+
+import numpy as np
 import torch
 
-_BLOCK = 128  # adjacent values whose maximum is compared first
+from nearmt.compiled import compiled
+
+BLOCK = 128  # adjacent values whose maximum is compared first
 
 
-def topk(rows: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def topk(rows: torch.Tensor, count: int, maxima: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """The `count` greatest values of each row and their indices, greatest first.
 
     They are in the `count` blocks with the greatest maxima, or after the last whole block. Finding these blocks takes
-    one fast pass over the values.
+    one fast pass over the values. The pass is saved if the caller knows `maxima` (rows, blocks): for each block of 128
+    values, and the shorter one at the end, a number that no value exceeds, best the greatest value itself. Rows are then
+    float32 and on the CPU.
     """
-    num_blocks = rows.shape[1] // _BLOCK
+    if maxima is not None:
+        values, indices = torch.empty(len(rows), count), torch.empty(len(rows), count, dtype=torch.int64)
+        _topk_below(rows.numpy(), maxima.numpy(), values.numpy(), indices.numpy())
+        return values, indices
+    num_blocks = rows.shape[1] // BLOCK
     if num_blocks <= count:
         found = rows.topk(count, dim=1)
         return found.values, found.indices
-    end = num_blocks * _BLOCK
-    blocks = rows[:, :end].view(-1, num_blocks, _BLOCK)
+    end = num_blocks * BLOCK
+    blocks = rows[:, :end].view(-1, num_blocks, BLOCK)
     chosen = blocks.amax(dim=2).topk(count, dim=1).indices.sort(dim=1).values  # (rows, count) blocks
-    indices = (chosen[:, :, None] * _BLOCK + torch.arange(_BLOCK, device=rows.device)).flatten(1)
+    indices = (chosen[:, :, None] * BLOCK + torch.arange(BLOCK, device=rows.device)).flatten(1)
     rest = torch.arange(end, rows.shape[1], device=rows.device).expand(len(rows), -1)
     indices = torch.cat((indices, rest), dim=1)
     found = rows.gather(1, indices).topk(count, dim=1)
     return found.values, indices.gather(1, found.indices)
+
+
+def raise_maxima(maxima: torch.Tensor, rows: torch.Tensor, indices: torch.Tensor) -> None:
+    """Correct `maxima` (rows, blocks) in place after the values at `indices` (rows, n) have been raised."""
+    maxima.scatter_reduce_(1, indices // BLOCK, rows.gather(1, indices), "amax")
+
+
+@compiled
+def _topk_below(rows: Any, maxima: Any, values: Any, indices: Any) -> None:
+    """Fill `values` and `indices` (rows, count). Blocks that cannot contain one of the greatest are not read."""
+    count, width = values.shape[1], rows.shape[1]
+    for row in range(len(rows)):
+        best, places = values[row], indices[row]
+        best[:] = -np.inf
+        places[:] = 0
+        found = 0
+        for block in range(maxima.shape[1]):
+            if found == count and not maxima[row, block] > best[-1]:
+                continue
+            for i in range(block * BLOCK, min(width, (block + 1) * BLOCK)):
+                value = rows[row, i]
+                if found == count and not value > best[-1]:
+                    continue
+                found = min(found + 1, count)
+                place = found - 1
+                while place > 0 and best[place - 1] < value:
+                    best[place], places[place] = best[place - 1], places[place - 1]
+                    place -= 1
+                best[place], places[place] = value, i

@@ -1,10 +1,12 @@
 """Training for the way in which a store is searched, and choosing that way where the store allows several."""
 
 from nearmt.datastore import BOTH, SENTENCES, TOKENS, Snapshot, TrainingRecord
+from nearmt.errors import SettingError
 from nearmt.evaluation.scores import close_to_best
 from nearmt.methods.network import Network
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
+from nearmt.retrieval.index.faiss_index import EXACT_UP_TO
 from nearmt.retrieval.indexing import IndexSettings
 from nearmt.retrieval.modes import open_retriever
 from nearmt.training.devset import DevSet
@@ -32,9 +34,12 @@ def train_for_store(
 
 
 def _allowed_retrievals(snapshot: Snapshot, settings: AdaptationSettings) -> tuple[str, ...]:
-    built = IndexSettings.of(snapshot.manifest).retrieval
-    if settings.retrieval is not None:
-        return (settings.retrieval,)
-    if settings.paper:
-        return (TOKENS,)
-    return _FASTEST_FIRST if built == BOTH else (snapshot.manifest.retrieval,)
+    wanted = settings.retrieval or (TOKENS if settings.paper else None)
+    if wanted is None:
+        built = IndexSettings.of(snapshot.manifest).retrieval
+        return _FASTEST_FIRST if built == BOTH else (snapshot.manifest.retrieval,)
+    if wanted != SENTENCES and snapshot.manifest.index is None and len(snapshot) > EXACT_UP_TO:
+        raise SettingError(
+            f"{snapshot.folder} has no index of tokens: run nearmt index {snapshot.folder} with `retrieval` {wanted}"
+        )
+    return (wanted,)

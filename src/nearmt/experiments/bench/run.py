@@ -12,7 +12,7 @@ import torch
 
 from nearmt.building.builder import BuildSettings
 from nearmt.building.compatibility import ModelRequest
-from nearmt.datastore import Snapshot, build_lock, open_finished, replace_file
+from nearmt.datastore import TOKENS, Snapshot, build_lock, open_finished, replace_file
 from nearmt.experiments.bench.building import build_rates
 from nearmt.experiments.bench.living import living_stores, search_living
 from nearmt.experiments.bench.materials import (
@@ -77,6 +77,8 @@ class _Bench:
         self.given, self.source, self.out, self.settings, self.progress = given, source, out, settings, progress
         self.build = BuildSettings(
             key_type=settings.key_type,
+            dims=None,
+            retrieval=TOKENS,
             index=settings.index,
             num_probes=settings.num_probes,
             reranked=settings.reranked,

@@ -8,7 +8,7 @@ import torch
 
 from nearmt.building.builder import BuildSettings, describe_inputs
 from nearmt.corpus import SentencePair
-from nearmt.datastore import Languages, Snapshot
+from nearmt.datastore import TOKENS, Languages, Snapshot
 from nearmt.evaluation.held_out import HeldOutSet
 from nearmt.experiments.paper.config import DomainConfig, PaperConfig
 from nearmt.experiments.paper.workspace import Workspace, as_key, digest, digest_pairs
@@ -52,8 +52,14 @@ class Domain:
     ) -> None:
         self.config, self.paper, self.model, self.progress = config, paper, model, progress
         self.name = config.name
-        self._build_settings = BuildSettings(
-            index=paper.index, num_probes=paper.num_probes, reranked=paper.reranked, max_k=paper.max_k
+        self._build_settings = BuildSettings(  # as in the paper: states as they are, and all of them are searched
+            key_type="float16",
+            dims=None,
+            retrieval=TOKENS,
+            index=paper.index,
+            num_probes=paper.num_probes,
+            reranked=paper.reranked,
+            max_k=paper.max_k,
         )
         identity = {key: value for key, value in model.identity.as_dict().items() if key not in ("name", "revision")}
         memory = [item["sha256"] for item in describe_inputs(config.memory)]

@@ -1,17 +1,20 @@
 """The engine that runs a model with the architecture of BART in int8, with ONNX Runtime on the CPU."""
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from nearmt.models.int8.embedding import Embedding
-from nearmt.models.int8.networks import Shape, build_decoder, build_encoder, build_projection
-from nearmt.models.int8.session import HIDDEN, Int8Session
+from nearmt.models.int8.lanes import Lanes
+from nearmt.models.int8.networks import Shape, build_decoder, build_encoder
+from nearmt.models.int8.projection import Projection
+from nearmt.models.int8.session import Int8Session, LaneSession
 
 
 class Int8Engine:
-    """Encoder, decoder and projection as three graphs; the torch model is not kept."""
+    """Encoder, decoder and projection as graphs; the torch model is not kept. It has as many lanes as torch has threads."""
 
     name = "int8"
 
@@ -29,26 +32,23 @@ class Int8Engine:
         self.embed_sources, self.embed_targets = Embedding.of(encoder, decoder)
         self.encoder = build_encoder(model, shape)
         self.decoder = build_decoder(model, shape)
-        self.projection = build_projection(projection)
-        bias = projection.bias if projection.bias is not None else torch.zeros(1, len(projection.weight))
-        self._bias = bias.detach().float().reshape(1, -1).clone()  # (1, vocabulary)
+        self.lanes = Lanes(torch.get_num_threads())
         extra = getattr(model, "final_logits_bias", None)
-        if extra is not None:
-            self._bias = self._bias + extra.detach().float()
+        bias = torch.zeros(len(projection.weight)) if extra is None else extra.detach().float().flatten()
+        self.projection = Projection(projection, bias, self.lanes)
 
     @property
     def device(self) -> torch.device:
         return torch.device("cpu")
 
     def project(self, states: torch.Tensor) -> torch.Tensor:
-        if not len(states):
-            return torch.zeros(0, self._bias.shape[1])
-        with torch.no_grad():
-            logits, scales = self.projection.run({HIDDEN: states[None]})
-            return torch.addcmul(self._bias, logits, scales, out=logits)
+        return self.projection(states.detach()).values
 
     def start(self, source_ids: torch.Tensor, source_mask: torch.Tensor) -> Int8Session:
         return Int8Session(self, source_ids, source_mask)
 
     def force(self, source_ids: torch.Tensor, source_mask: torch.Tensor, decoder_ids: torch.Tensor) -> torch.Tensor:
-        return Int8Session(self, source_ids, source_mask, keeps_memory=False).force(decoder_ids)
+        def force(part: slice) -> torch.Tensor:
+            return LaneSession(self, source_ids[part], source_mask[part], keeps_memory=False).force(decoder_ids[part])
+
+        return torch.cat(self.lanes.run([partial(force, part) for part in self.lanes.share(len(source_ids))]))

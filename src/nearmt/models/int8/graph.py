@@ -72,19 +72,16 @@ class Graph:
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
 
     def session(self) -> "GraphSession":
-        """A session that runs the graph with as many threads as torch uses now."""
+        """A session that runs the graph in the thread that calls it."""
         graph = helper.make_graph(self._nodes, self._name, self._inputs, self._outputs, self._constants)
         opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("com.microsoft", 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
+        options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         # Not more: it would fuse sums and norms into one node that takes four times as long.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        # Threads spin during a run and leave the processor to torch and faiss between runs.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "1")
-        options.add_session_config_entry("session.force_spinning_stop", "1")
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in self._large.values()]
         options.add_external_initializers(list(self._large), values)
         self._large = {}

@@ -44,6 +44,10 @@ class QuantizedWeights:
     scales: np.ndarray  # (out,) float32
     bias: np.ndarray  # (out,) float32
 
+    def part(self, outputs: slice) -> "QuantizedWeights":
+        """The weights of some of the outputs."""
+        return QuantizedWeights(self.values[:, outputs], self.scales[outputs], self.bias[outputs])
+
 
 def quantize_weights(*modules: nn.Linear) -> QuantizedWeights:
     """Quantise with one scale per output channel, from its greatest sum of two adjacent weights."""

@@ -126,16 +126,15 @@ def build_decoder(model: Any, shape: Shape) -> GraphSession:
     return graph.session()
 
 
-def build_projection(projection: nn.Linear) -> GraphSession:
-    """states (rows, width) → unscaled logits (rows, vocabulary) without bias, and the scales (rows, 1).
+def build_projection(weights: QuantizedWeights) -> GraphSession:
+    """states (1, rows, width) → unscaled logits (rows, vocabulary) without bias, and the scales (rows, 1).
 
     Scales and bias are applied later in one pass, because a second pass over the logits would be slow.
     """
-    graph, width = Graph("projection"), projection.weight.shape[1]
+    graph, width = Graph("projection"), weights.values.shape[0]
     hidden = graph.input("hidden", [1, "rows", width])
     layers = Layers(graph, hidden, heads=1, width=width)
     rows = layers.quantize(layers.rows)
-    weights = quantize_weights(projection)
     graph.output(layers.integer_product(rows, weights), "logits")
     graph.output(rows.scales, "scales")
     return graph.session()

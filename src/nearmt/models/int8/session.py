@@ -4,6 +4,8 @@ The cache of a sentence is a growing list of slots, one for every row of every s
 own past, so nothing is copied when hypotheses are reordered, and all rows of a sentence read the same cache.
 """
 
+from functools import partial
+from itertools import compress, pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +22,48 @@ _COMPACTION_SLOTS = 256  # with fewer slots none are dropped, so that the order 
 
 
 class Int8Session:
-    """A batch that is being decoded, owned by one caller."""
+    """A batch that is being decoded, owned by one caller. Its sentences are divided between the lanes."""
+
+    def __init__(self, engine: "Int8Engine", source_ids: torch.Tensor, source_mask: torch.Tensor) -> None:
+        self._engine = engine
+        self._order = RowOrder(len(source_ids), source_ids.device)
+
+        def start(part: slice) -> LaneSession:
+            time = max(1, int(source_mask[part].sum(dim=1).max()))  # a lane needs no more than its longest source
+            return LaneSession(engine, source_ids[part, :time], source_mask[part, :time])
+
+        parts = engine.lanes.share(len(source_ids))
+        self._lanes = engine.lanes.run([partial(start, part) for part in parts])
+        self._ends = torch.tensor([part.stop for part in parts])  # the sentence after the last one of each lane
+        self._logits: torch.Tensor | None = None  # reused by all steps: the first with all beams has the most rows
+
+    @property
+    def num_source_rows(self) -> int:
+        """Rows of the cross-attention cache: one per live sentence."""
+        return sum(lane.num_source_rows for lane in self._lanes)
+
+    def step(self, token_ids: torch.Tensor, parents: torch.Tensor) -> StepOutput:
+        """Continue row `parents[i]` of the last step with `token_ids[i]`."""
+        before = torch.searchsorted(self._order.rows, self._ends).tolist()
+        self._order.follow(parents)
+        after = torch.searchsorted(self._order.rows, self._ends).tolist()
+        pieces = [slice(start, end) for start, end in pairwise([0, *after])]
+        is_live = [piece.stop > piece.start for piece in pieces]
+        tasks = [
+            partial(lane.step, token_ids[piece], parents[piece] - first)
+            for lane, piece, first in compress(zip(self._lanes, pieces, [0, *before], strict=False), is_live)
+        ]
+        self._lanes, self._ends = list(compress(self._lanes, is_live)), self._ends[is_live]
+        found = self._engine.lanes.run(tasks)
+        states = found[0] if len(found) == 1 else torch.cat(found)
+        if self._logits is None or len(self._logits) < len(states):
+            self._logits = torch.empty(len(states), self._engine.projection.vocabulary)
+        logits = self._engine.projection(states, self._logits)
+        return StepOutput(states, logits.values, -logits.log_totals, logits.maxima)
+
+
+class LaneSession:
+    """The sentences of one lane."""
 
     def __init__(
         self, engine: "Int8Engine", source_ids: torch.Tensor, source_mask: torch.Tensor, *, keeps_memory: bool = True
@@ -43,8 +86,8 @@ class Int8Session:
         """Rows of the cross-attention cache: one per live sentence."""
         return len(self._source_mask)
 
-    def step(self, token_ids: torch.Tensor, parents: torch.Tensor) -> StepOutput:
-        """Continue row `parents[i]` of the last step with `token_ids[i]`."""
+    def step(self, token_ids: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
+        """Continue row `parents[i]` of the last step with `token_ids[i]`; return the states (rows, width)."""
         before = self._order.sentences
         is_identity = self._order.follow(parents)
         self._keep(torch.searchsorted(before, self._order.sentences).tolist())
@@ -65,7 +108,7 @@ class Int8Session:
         written = torch.arange(self._num_slots, self._num_slots + group).repeat(sentences)
         self._past = torch.cat((self._past, written[:, None]), dim=1)
         self._num_slots += group
-        return StepOutput(states=states, logits=self._engine.project(states))
+        return states
 
     def force(self, decoder_ids: torch.Tensor) -> torch.Tensor:
         """The states (rows, time, width) of whole targets, one per sentence; only before the first step."""

@@ -14,12 +14,36 @@ def gather(keys, values, starts, ends, out_keys, out_values, out_entries, at):  
     """Copy ranges of entries, one after the other, to places from `at` on. Returns the place after the last."""
     dims = keys.shape[1]
     for piece in range(len(starts)):
-        for entry in range(starts[piece], ends[piece]):
-            out_keys[at, :dims] = keys[entry]
-            out_values[at] = values[entry]
+        start, end = starts[piece], ends[piece]
+        out_keys[at : at + end - start, :dims] = keys[start:end]
+        out_values[at : at + end - start] = values[start:end]
+        for entry in range(start, end):
             out_entries[at] = entry
             at += 1
     return at
+
+
+@compiled(fastmath=True)
+def project_rows(states, first_row, last_row, projection, lowest, factors, out):  # type: ignore[no-untyped-def]
+    """out[row, :dims] = (states[row] · projection - lowest) · factors, for rows `first_row` … `last_row` - 1.
+
+    Not a library's matrix product: its threads would wait actively and take the processor from the model's.
+    """
+    width, dims = projection.shape
+    row = first_row
+    while row < last_row:
+        count = min(_ROWS, last_row - row)
+        out[row : row + count, :dims] = 0
+        for i in range(width):
+            line = projection[i]
+            for number in range(count):
+                target, factor = out[row + number], states[row + number, i]
+                for dim in range(dims):
+                    target[dim] += factor * line[dim]
+        for number in range(count):
+            for dim in range(dims):
+                out[row + number, dim] = (out[row + number, dim] - lowest[dim]) * factors[dim]
+        row += count
 
 
 @compiled

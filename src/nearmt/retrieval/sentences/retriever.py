@@ -2,9 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -14,15 +12,9 @@ from nearmt.errors import SettingError
 from nearmt.retrieval.neighbors import Neighbors
 from nearmt.retrieval.sentences import nearest
 from nearmt.retrieval.sentences.index import MAX_ENTRIES, SentenceIndex
+from nearmt.retrieval.threads import in_threads, pool
 
 Excluded = Sequence[np.ndarray | None]
-_ROWS_PER_THREAD = 16  # with fewer rows a second thread does not pay
-
-
-@lru_cache(maxsize=1)
-def _pool() -> ThreadPoolExecutor:
-    """Threads for the compiled loops, which do not hold Python's lock."""
-    return ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()), thread_name_prefix="nearmt-subsets")
 
 
 @dataclass(frozen=True)
@@ -84,7 +76,7 @@ class SentenceRetriever:
             raise SettingError("the texts of the sources are needed to choose sentences")
         without = excluded if excluded is not None else [None] * len(texts)
         chosen = (
-            list(_pool().map(self._select, texts, without))
+            list(pool().map(self._select, texts, without))
             if len(texts) > 1
             else [self._select(text, ids) for text, ids in zip(texts, without, strict=True)]
         )
@@ -130,7 +122,7 @@ class SentenceRetriever:
                 )
 
         if len(chosen) > 1:
-            list(_pool().map(fill, range(len(chosen))))
+            list(pool().map(fill, range(len(chosen))))
         elif chosen:
             fill(0)
         return subsets
@@ -174,16 +166,18 @@ class SubsetSearch:
     def nearest_places(self, states: torch.Tensor, sources: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """(rows, k) squared distances and places in the subsets, -1 where there are none."""
         code = self._retriever.snapshot.key_code
-        points = code.project(states.detach().to("cpu", torch.float32).numpy())
-        level = code.level
-        queries = np.ascontiguousarray(points if level is None else code.levels(points), np.float32)
-        if queries.shape[1] < self.subsets.keys.shape[1]:
-            queries = np.pad(queries, ((0, 0), (0, self.subsets.keys.shape[1] - queries.shape[1])))
-        rows = len(queries)
+        given = np.ascontiguousarray(states.detach().to("cpu", torch.float32).numpy())
+        rows, level = len(given), code.level
+        queries = np.zeros((rows, self.subsets.keys.shape[1]), np.float32)
+        if code.projection is None or level is None or given.shape[1] == code.dims:
+            points = code.project(given)
+            queries[:, : code.dims] = points if level is None else code.levels(points)
         distances = np.full((rows, k), np.inf, np.float32)
         places = np.full((rows, k), -1, np.int64)
 
         def search(first: int, last: int) -> None:
+            if code.projection is not None and level is not None and given.shape[1] != code.dims:
+                nearest.project_rows(given, first, last, code.projection, *code.levels_line, queries)
             nearest.nearest_places(
                 queries, first, last, sources, self.subsets.begins, self.subsets.keys, distances, places
             )
@@ -192,16 +186,3 @@ class SubsetSearch:
         if level is not None:
             distances *= np.float32(level)
         return distances, places
-
-
-def in_threads(work, rows: int) -> None:  # type: ignore[no-untyped-def]
-    """Call `work(first, last)` for parts of the rows, in as many threads as pay."""
-    parts = min(torch.get_num_threads(), max(1, rows // _ROWS_PER_THREAD))
-    borders = [rows * number // parts for number in range(parts + 1)]
-    if parts == 1:
-        work(0, rows)
-        return
-    others = [_pool().submit(work, borders[number], borders[number + 1]) for number in range(1, parts)]
-    work(borders[0], borders[1])
-    for other in others:
-        other.result()

@@ -108,6 +108,30 @@ def shared_ngrams(candidates, terms, starts, hashes, numbers, num_ngrams):  # ty
 
 
 @compiled
+def _is_before(gains, one, other):  # type: ignore[no-untyped-def]
+    """True if a candidate is chosen before another one: of equal gains, the newest."""
+    return gains[one] > gains[other] or (gains[one] == gains[other] and one > other)
+
+
+@compiled
+def _sink(heap, gains, size):  # type: ignore[no-untyped-def]
+    """Restore the order of a heap, whose greatest gain comes first, after that of its first candidate has shrunk."""
+    place = 0
+    candidate = heap[0]
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and _is_before(gains, heap[child + 1], heap[child]):
+            child += 1
+        if not _is_before(gains, heap[child], candidate):
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = candidate
+
+
+@compiled
 def cover(shared, counts, weights, costs, decay, max_cost):  # type: ignore[no-untyped-def]
     """Choose candidates one by one, each time the one that adds most for its cost.
 
@@ -119,26 +143,29 @@ def cover(shared, counts, weights, costs, decay, max_cost):  # type: ignore[no-u
     begins = np.zeros(total + 1, np.int64)
     begins[1:] = np.cumsum(counts)
     current = weights.copy()
-    gains, computed = np.full(total, np.inf, np.float32), np.full(total, -1, np.int64)
+    gains, computed = np.empty(total, np.float32), np.zeros(total, np.int64)
+    for candidate in range(total):
+        gain = np.float32(0)
+        for at in range(begins[candidate], begins[candidate + 1]):
+            gain += current[shared[at]]
+        gains[candidate] = gain / np.float32(costs[candidate])
+    heap = total - 1 - np.argsort(-gains[::-1], kind="mergesort")  # sorted, and so a heap
     chosen = np.empty(total, np.int64)
-    count, spent = 0, np.int64(0)
-    while count < total and spent < max_cost:
-        best = 0
-        for candidate in range(1, total):
-            if gains[candidate] >= gains[best]:  # the newest of equals
-                best = candidate
-        if gains[best] <= 0:
-            break
+    count, size, spent = 0, total, np.int64(0)
+    while size and spent < max_cost and gains[heap[0]] > 0:
+        best = heap[0]
         if computed[best] < count:
             gain = np.float32(0)
             for at in range(begins[best], begins[best + 1]):
                 gain += current[shared[at]]
             gains[best], computed[best] = gain / np.float32(costs[best]), count
-            continue
-        chosen[count] = best
-        count += 1
-        spent += costs[best]
-        gains[best] = 0
-        for at in range(begins[best], begins[best + 1]):
-            current[shared[at]] *= decay
+        else:
+            chosen[count] = best
+            count += 1
+            spent += costs[best]
+            for at in range(begins[best], begins[best + 1]):
+                current[shared[at]] *= decay
+            size -= 1
+            heap[0] = heap[size]
+        _sink(heap, gains, size)
     return chosen[:count]

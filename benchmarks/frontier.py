@@ -1,0 +1,116 @@
+"""BLEU against time for several ways to search one store.
+
+    python benchmarks/frontier.py STORE DEV TEST OUT.json [SETTING…]
+
+STORE has both indexes (nearmt build --retrieval both). For each setting, networks are trained on DEV and translate
+TEST, in batches of 32. A setting is `sentences:ENTRIES`, `tokens:PROBES:RERANKED` or `both:ENTRIES`. Finished settings
+are kept in OUT.json, and a second run goes on with the others. Prints a table; draws OUT.svg where matplotlib is
+installed. Times are comparable within one run on a machine that does nothing else.
+"""
+
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+SETTINGS = (
+    "sentences:1000",
+    "sentences:2000",
+    "sentences:4000",
+    "sentences:8000",
+    "tokens:8:32",
+    "tokens:32:96",
+    "tokens:256:512",
+    "both:4000",
+)
+
+
+def open_with(snapshot: Any, setting: str) -> Any:
+    """The retriever of a setting."""
+    from nearmt.datastore import Snapshot
+    from nearmt.retrieval.modes import CombinedRetriever
+    from nearmt.retrieval.search import Retriever
+    from nearmt.retrieval.sentences.retriever import SentenceRetriever
+
+    kind, *numbers = setting.split(":")
+    if kind == "sentences":
+        return SentenceRetriever(snapshot, max_entries=int(numbers[0]))
+    if kind == "both":
+        return CombinedRetriever(snapshot, by_sentences=SentenceRetriever(snapshot, max_entries=int(numbers[0])))
+    index = replace(snapshot.manifest.index, num_probes=int(numbers[0]), reranked=int(numbers[1]))
+    return Retriever(Snapshot(snapshot.folder, replace(snapshot.manifest, index=index)))
+
+
+def measure(store: str, dev: str, test: str, out: Path, settings: tuple[str, ...]) -> dict[str, Any]:
+    from nearmt.building.compatibility import ModelRequest, load_model
+    from nearmt.datastore import Snapshot
+    from nearmt.decoding.decoder import Decoder
+    from nearmt.evaluation.held_out import HeldOutSet, translate_held_out
+    from nearmt.training.devset import dev_from_pairs, load_pairs
+    from nearmt.training.train_store import AdaptationSettings, StoreTrainer
+
+    results: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
+    snapshot = Snapshot.open(store)
+    model = load_model(snapshot.manifest, ModelRequest())
+    pairs = load_pairs(Path(dev), snapshot.manifest.languages)
+    dev_set = dev_from_pairs(model, snapshot, pairs.pairs, pairs.origin)
+    test_set = HeldOutSet.from_pairs(model, load_pairs(Path(test), snapshot.manifest.languages).pairs)
+
+    def translated(decoder: Decoder) -> dict[str, float]:
+        began = time.perf_counter()
+        bleu = translate_held_out(decoder, test_set).bleu
+        return {"bleu": bleu, "ms": 1000 * (time.perf_counter() - began) / len(test_set)}
+
+    for setting in ("base", *settings):
+        if setting in results:
+            continue
+        if setting == "base":
+            results[setting] = {"base": translated(Decoder(model))}
+        else:
+            retriever = open_with(snapshot, setting)
+            networks, record = StoreTrainer(model, retriever, AdaptationSettings(max_trials=2)).train(dev_set)
+            results[setting] = {
+                **{name: translated(Decoder(model, retriever, network)) for name, network in networks.items()},
+                "losses": dict(record.held_out.losses),
+                "recalled_weight": record.recall.mass,
+            }
+        out.write_text(json.dumps(results, indent=1))
+        print(setting, json.dumps(results[setting]), file=sys.stderr, flush=True)
+    return results
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    """One point for each setting and network."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return
+    figure = Figure(figsize=(7, 4.5))
+    axes = figure.subplots()
+    for setting, scores in results.items():
+        for name, score in scores.items():
+            if isinstance(score, dict) and "ms" in score:
+                axes.plot(score["ms"], score["bleu"], "o" if name == "adaptive" else "s")
+                axes.annotate(f"{setting} {name}", (score["ms"], score["bleu"]), fontsize=7)
+    axes.set_xlabel("milliseconds a sentence")
+    axes.set_ylabel("BLEU")
+    figure.savefig(path)
+
+
+def main() -> None:
+    store, dev, test, out, *settings = sys.argv[1:]
+    results = measure(store, dev, test, Path(out), tuple(settings) or SETTINGS)
+    print("| setting | method | BLEU | ms a sentence |\n|---|---|---:|---:|")
+    for setting, scores in results.items():
+        for name, score in scores.items():
+            if isinstance(score, dict) and "ms" in score:
+                print(f"| {setting} | {name} | {score['bleu']:.2f} | {score['ms']:.0f} |")
+    draw(results, Path(out).with_suffix(".svg"))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 5:
+        sys.exit(__doc__)
+    main()
