@@ -15,6 +15,7 @@ from nearmt.building.builder import BuildSettings
 from nearmt.building.repair import repair
 from nearmt.datastore import Manifest, Snapshot, partial_folder, quarantined_files, verify
 from nearmt.datastore.columns import columns_of
+from nearmt.datastore.keys import PROJECTION
 from nearmt.errors import NearMTError
 from nearmt.models import Seq2Seq
 from nearmt.retrieval.search import Retriever
@@ -68,7 +69,7 @@ def perform(folder: Path, change: Change, model: Seq2Seq) -> None:
 # Files that a repair with the model restores completely.
 _DAMAGED = (
     "keys.int8",
-    "projection.float32",
+    PROJECTION,
     "values.int32",
     "probabilities.float16",
     "positions.uint16",
@@ -82,7 +83,9 @@ _DAMAGED = (
 
 def damage(folder: Path, chooser: random.Random) -> str:
     """Flip a committed byte of a random file. Returns its name."""
-    manifest, name = Manifest.load(folder), chooser.choice(_DAMAGED)
+    manifest = Manifest.load(folder)
+    is_reduced = manifest.key_dims < manifest.width  # a repair may store fewer keys than a projection needs
+    name = chooser.choice([name for name in _DAMAGED if is_reduced or name != PROJECTION])
     path = folder / manifest.data_folder / name
     if name == "manifest.json":
         path = folder / name

@@ -1,5 +1,6 @@
 """Searching the entries of chosen sentences: against brute force, in batches and threads, and as a part of a store."""
 
+import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from nearmt.retrieval.modes import CombinedRetriever, following_retriever, open_
 from nearmt.retrieval.reader import Reader
 from nearmt.retrieval.search import Retriever
 from nearmt.retrieval.sentences import nearest
-from nearmt.retrieval.sentences import retriever as retriever_module
+from nearmt.retrieval import threads
 from nearmt.retrieval.sentences.retriever import SentenceRetriever
 from properties import examples
 from synthetic_stores import clustered, extended, make_store
@@ -141,7 +142,7 @@ def test_several_threads_find_the_same(snapshot, queries, monkeypatch):
     texts, rows = ["gruppeb wortaf", "alle"], torch.arange(2).repeat_interleave(25)
     alone = retriever.start(texts).search(queries, rows, 6)
     with monkeypatch.context() as patch:
-        patch.setattr(retriever_module, "_ROWS_PER_THREAD", 3)
+        patch.setattr(threads, "_ROWS_PER_THREAD", 3)
         patch.setattr(torch, "get_num_threads", lambda: 5)
         threaded = retriever.start(texts).search(queries, rows, 6)
     with ThreadPoolExecutor(4) as pool:
@@ -149,6 +150,27 @@ def test_several_threads_find_the_same(snapshot, queries, monkeypatch):
     for other in (threaded, *shared):
         assert torch.equal(alone.entry_ids, other.entry_ids)
         assert torch.equal(alone.squared_distances, other.squared_distances)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_can_search(tmp_path, queries):
+    """The threads of the parent do not exist in the child."""
+    retriever = SentenceRetriever(some_store(tmp_path / "s"))
+    texts, rows = ["gruppea", "alle"], torch.arange(2).repeat_interleave(25)
+    expected = retriever.start(texts).search(queries, rows, 6).entry_ids.tolist()
+    here, there = multiprocessing.Pipe()
+
+    def search() -> None:
+        there.send(retriever.start(texts).search(queries, rows, 6).entry_ids.tolist())
+
+    child = multiprocessing.get_context("fork").Process(target=search)
+    child.start()
+    try:
+        assert here.poll(60), "the child waits for a thread"
+        assert here.recv() == expected
+    finally:
+        child.kill()
+        child.join()
 
 
 def test_texts_are_needed(snapshot):

@@ -22,21 +22,23 @@ def own_text(
         lines = [line for line in text.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{text} cannot be read as UTF-8 text") from error
-    tokenized = translator.model.tokenize_sources(lines[:_SENTENCES])
-    sources = [source for source in tokenized if len(source) <= translator.model.max_source_tokens]
+    lines = lines[:_SENTENCES]
+    tokenized = zip(lines, translator.model.tokenize_sources(lines), strict=True)
+    fitting = [(line, source) for line, source in tokenized if len(source) <= translator.model.max_source_tokens]
+    texts, sources = [line for line, _ in fitting], [source for _, source in fitting]
     if not sources:
         raise SettingError(f"{text} has no sentence that the model can translate")
     results = {}
     for number, batch in enumerate(batches):
         progress("real text", number, len(batches))
         decoders = _decoders(translator, batch)
-        runs = {name: _decoding(decoder, sources) for name, decoder in decoders.items()}
+        runs = {name: _decoding(decoder, sources, texts) for name, decoder in decoders.items()}
         timings = summarize(interleaved(runs, rounds))
         results[str(batch)] = {
             name: {
                 **timings[name],
                 "sentences": len(sources),
-                "tokens": sum(len(best[0].token_ids) for best in decoder.decode(sources)),
+                "tokens": sum(len(best[0].token_ids) for best in decoder.decode(sources, texts=texts)),
             }
             for name, decoder in decoders.items()
         }
@@ -54,5 +56,5 @@ def _decoders(translator: Translator, batch: int) -> dict[str, Decoder]:
     }
 
 
-def _decoding(decoder: Decoder, sources: list[list[int]]) -> Callable[[], object]:
-    return lambda: decoder.decode(sources)
+def _decoding(decoder: Decoder, sources: list[list[int]], texts: list[str]) -> Callable[[], object]:
+    return lambda: decoder.decode(sources, texts=texts)
