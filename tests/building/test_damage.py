@@ -12,7 +12,7 @@ from nearmt.building.repair import Repaired
 from nearmt.building.repair import repair_with as repair
 from nearmt.datastore import Manifest, Snapshot, verify
 from nearmt.datastore.commit_log import LOG
-from nearmt.errors import StoreDamagedError, StoreError
+from nearmt.errors import StoreDamagedError, StoreError, StoreMismatchError
 from nearmt.store import Store
 from nearmt.translator import Translator
 from torture_store import check_search, content_of, refusal, settle
@@ -55,6 +55,10 @@ def check_repair(made: Path, folder: Path, toy_model, has_model: bool = True) ->
     if len(snapshot):
         check_search(snapshot, 1)
     method = {} if snapshot.manifest.adaptation else VANILLA
+    if snapshot.manifest.lacks_key_code:  # nobody knows yet whether new keys will be like those of the training
+        with pytest.raises(StoreMismatchError, match="keys int8 of 16 dimensions"):
+            Translator(folder, model=toy_model)
+        method = VANILLA
     assert Translator(folder, model=toy_model, **method).translate([SOURCE])[0].text
     again = repair(folder)
     assert again.problems == ()
