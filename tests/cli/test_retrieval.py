@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,14 @@ TEXT = "die neue tabelle zeigt die zelle ."
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-def info(folder: Path) -> dict:
+def info(folder: Path) -> dict[str, Any]:
     code, out, err = nearmt("info", folder, "--json")
     assert code == 0, err
-    return json.loads(out)
+    described: dict[str, Any] = json.loads(out)
+    return described
 
 
-def built(client, out: Path, *options: object) -> dict:
+def built(client, out: Path, *options: object) -> dict[str, Any]:
     code, _, err = nearmt("build", client.memory, "--model", client.model, "--out", out, "--no-train", "-q", *options)
     assert code == 0, err
     return info(out)

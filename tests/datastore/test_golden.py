@@ -5,6 +5,7 @@ import importlib.util
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_the_golden_store_can_be_searched_by_sentences(model, expected, tmp_path
     text = expected["translations"][0]["source"]
     with pytest.raises(StoreMismatchError, match="run nearmt train"):
         Translator(store.folder, model=model)
-    vanilla = {"method": "vanilla", "k": 4, "temperature": 1.0, "knn_share": 0.5}
+    vanilla: dict[str, Any] = {"method": "vanilla", "k": 4, "temperature": 1.0, "knn_share": 0.5}
     found = Translator(store.folder, model=model, **vanilla).explain(text)
     assert found.text
     near = [neighbor.segment.source for token in found.tokens for neighbor in token.neighbors]

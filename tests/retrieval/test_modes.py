@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from nearmt.training.train_store import AdaptationSettings
 from nearmt.translator import Translator
 from quick import QUICK
 
-VANILLA = {"method": "vanilla", "k": 4, "temperature": 0.1, "knn_share": 0.9}
+VANILLA: dict[str, Any] = {"method": "vanilla", "k": 4, "temperature": 0.1, "knn_share": 0.9}
 QUICKER = replace(QUICK, training=replace(QUICK.training, steps=120), max_decoded=8, max_trials=1)
 KINDS = {"tokens": Retriever, "sentences": SentenceRetriever, "both": CombinedRetriever}
 
@@ -34,9 +35,7 @@ def reduced(client, toy_model, tmp_path_factory) -> Path:
     """The client's memory with keys of 16 bytes and both indexes."""
     settings = BuildSettings(dims=16, retrieval="both", segment_entries=1000)
     out = tmp_path_factory.mktemp("reduced") / "client.store"
-    return build(
-        client.memory, model=toy_model, out=out, dev=client.dev, settings=settings, adaptation=QUICKER
-    ).folder
+    return build(client.memory, model=toy_model, out=out, dev=client.dev, settings=settings, adaptation=QUICKER).folder
 
 
 @pytest.fixture
@@ -247,5 +246,3 @@ def test_a_lost_projection_is_repaired_with_the_model(reduced_copy, toy_model, c
         np.abs(np.frombuffer(new.read_bytes(), "<f4")), np.abs(np.frombuffer(content, "<f4")), atol=1e-3
     )
     assert bleu([r.text for r in Translator(reduced_copy, model=toy_model).translate(sources)], references) > 90
-
-

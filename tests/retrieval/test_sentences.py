@@ -4,6 +4,7 @@ import tempfile
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -38,9 +39,13 @@ class Stored:
         return self.texts[number], "target"
 
 
+def index_of(texts, sizes=None) -> SentenceIndex:
+    return SentenceIndex(cast(Snapshot, Stored(texts, sizes)))
+
+
 def chosen(texts, query, allowed=None, max_entries=MAX_ENTRIES, sizes=None):
     mask = np.ones(len(texts), bool) if allowed is None else np.asarray(allowed)
-    return SentenceIndex(Stored(texts, sizes)).select(query, mask, max_entries).tolist()
+    return index_of(texts, sizes).select(query, mask, max_entries).tolist()
 
 
 def ngrams(text, most=4):
@@ -147,7 +152,8 @@ def test_covered_ngrams_count_less():
 
 def reference_cover(shared, weights, costs, decay, max_cost):
     """Greedy choice with all gains computed anew each time; of equals the last."""
-    current, found, spent = weights.copy(), [], 0
+    found: list[int] = []
+    current, spent = weights.copy(), 0
     while len(found) < len(shared) and spent < max_cost:
         gains = [
             np.float32(0) if number in found else _total(current, own) / np.float32(costs[number])
@@ -244,9 +250,9 @@ def in_pieces(texts, steps, size):
     """The index of a store that grew in steps, with segments of this size in memory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_module, "_IN_MEMORY", size)
-        index = SentenceIndex(Stored(texts[: steps[0]]))
+        index = index_of(texts[: steps[0]])
         for end in [*steps[1:], len(texts)]:
-            index = index.following(Stored(texts[:end]))
+            index = index.following(cast(Snapshot, Stored(texts[:end])))
     return index
 
 
@@ -262,7 +268,7 @@ def in_pieces(texts, steps, size):
 def test_an_index_in_pieces_chooses_the_same_sentences(texts, queries, steps, size, postings, data):
     allowed = np.array(data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts))))
     steps = sorted(min(step, len(texts)) for step in steps)
-    pieces, whole = in_pieces(texts, steps, size), SentenceIndex(Stored(texts))
+    pieces, whole = in_pieces(texts, steps, size), index_of(texts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_module, "_POSTINGS", postings)
         patch.setattr(index_module, "_CANDIDATES", 6)
@@ -282,10 +288,10 @@ def test_segments_in_memory_are_joined_and_stay_few():
 
 
 def test_an_index_is_kept_for_later_snapshots_of_the_same_data_only():
-    first, later = Stored(["die Zelle"] * 4), Stored(["die Zelle"] * 6)
+    later = cast(Any, Stored(["die Zelle"] * 6))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_module, "_IN_MEMORY", 2)
-        index = SentenceIndex(first)
+        index = index_of(["die Zelle"] * 4)
         assert index.following(later)._segments[0] is index._segments[0]
         later.manifest.generation = 2
         assert index.following(later)._segments[0] is not index._segments[0]

@@ -3,6 +3,7 @@
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,20 +14,20 @@ from hypothesis import strategies as st
 from nearmt.datastore import Filter, Manifest, Snapshot
 from nearmt.datastore.columns import CommitData, append_commit
 from nearmt.errors import SettingError
+from nearmt.retrieval import threads
 from nearmt.retrieval.index.exact import StreamedIndex
 from nearmt.retrieval.indexing import IndexSettings, index_snapshot
 from nearmt.retrieval.merged import MergedRetriever
-from nearmt.retrieval.modes import CombinedRetriever, following_retriever, open_retriever
+from nearmt.retrieval.modes import CombinedRetriever, StoreRetriever, following_retriever, open_retriever
 from nearmt.retrieval.reader import Reader
 from nearmt.retrieval.search import Retriever
 from nearmt.retrieval.sentences import nearest
-from nearmt.retrieval import threads
 from nearmt.retrieval.sentences.retriever import SentenceRetriever
 from properties import examples
 from synthetic_stores import clustered, extended, make_store
 
 SENTENCES, PER_SENTENCE = 60, 4
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "reduced to 7 bytes": {"key_type": "int8", "dims": 7},
     "whole bytes": {"key_type": "int8"},
     "float16": {"key_type": "float16"},
@@ -86,8 +87,8 @@ def test_the_compiled_search_equals_brute_force(data):
     first = data.draw(st.integers(0, len(subsets)))
     distances = np.full((len(subsets), k), np.inf, np.float32)
     places = np.full((len(subsets), k), -1, np.int64)
-    for part in ((0, first), (first, len(subsets))):
-        nearest.nearest_places(queries, *part, subsets, begins, keys, distances, places)
+    for start, end in ((0, first), (first, len(subsets))):
+        nearest.nearest_places(queries, start, end, subsets, begins, keys, distances, places)
     for row, subset in enumerate(subsets.tolist()):
         start, end = begins[subset], begins[subset + 1]
         expected, order = reference(queries[row], keys[start:end], k)
@@ -119,7 +120,9 @@ def test_only_entries_of_chosen_sentences_are_found(snapshot, queries):
         assert len(ids) == min(16, 4 * len(allowed))
         keys = snapshot.float_keys(ids.numpy())
         point = snapshot.project(queries[row : row + 1]).numpy()
-        np.testing.assert_allclose(near.squared_distances[row][near.found[row]], ((keys - point) ** 2).sum(1), rtol=1e-3)
+        np.testing.assert_allclose(
+            near.squared_distances[row][near.found[row]], ((keys - point) ** 2).sum(1), rtol=1e-3
+        )
         assert (near.entry_ids[row][~near.found[row]] == -1).all()
         assert near.squared_distances[row].isfinite().all()
 
@@ -203,6 +206,14 @@ def test_excluded_removed_and_filtered_sentences_are_not_found(tmp_path, retriev
     assert retriever.filtered(Filter()) is retriever
 
 
+def by_sentences(retriever: StoreRetriever) -> SentenceRetriever:
+    """The part of a retriever that searches by sentences."""
+    if isinstance(retriever, CombinedRetriever):
+        return retriever.by_sentences
+    assert isinstance(retriever, SentenceRetriever)
+    return retriever
+
+
 @pytest.mark.parametrize("retrieval", ["sentences", "both"])
 def test_additions_and_removals_are_seen_by_the_next_refresh(tmp_path, retrieval):
     snapshot = some_store(tmp_path / "s", retrieval=retrieval, key_type="int8", dims=7)
@@ -210,11 +221,11 @@ def test_additions_and_removals_are_seen_by_the_next_refresh(tmp_path, retrieval
     reader = Reader(tmp_path / "s")
     old = reader.retriever
     assert type(old) is (SentenceRetriever if retrieval == "sentences" else CombinedRetriever)
-    chosen = SentenceRetriever(old.snapshot, old.index if retrieval == "sentences" else old.by_sentences.index)
+    chosen = by_sentences(old)
     assert found_sentences(chosen, "ganzneu") == set()
     extended(tmp_path / "s", clustered(3, 20, 8), [7], ["ganzneu eins", "ganzneu zwei", "wortah"])
     assert reader.refresh()
-    new = reader.retriever if retrieval == "sentences" else reader.retriever.by_sentences
+    new = by_sentences(reader.retriever)
     assert found_sentences(new, "ganzneu") == {60, 61}
     assert found_sentences(new, "wortah") == {62}
     assert found_sentences(chosen, "wortah") == {7}, "an older retriever sees its own snapshot"
@@ -257,7 +268,11 @@ def test_both_ways_together_find_the_nearest_of_either(tmp_path, queries):
 
 def test_stores_with_different_retrievals_are_searched_together(tmp_path):
     spread = np.random.default_rng(1).standard_normal((5, 20))  # keys of five dimensions: no projection leaves any out
-    kinds = [("sentences", KINDS["reduced to 7 bytes"]), ("tokens", {}), ("both", KINDS["reduced float32"])]
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("sentences", KINDS["reduced to 7 bytes"]),
+        ("tokens", {}),
+        ("both", KINDS["reduced float32"]),
+    ]
     snapshots = [
         make_store(
             tmp_path / retrieval,
@@ -289,7 +304,8 @@ def test_a_pair_that_the_first_store_did_not_find_is_found_in_the_second(tmp_pat
     """Both stores hold the same pair, as their first; the first store does not choose it for this source."""
     keys = clustered(2, 20)
     stores = [
-        make_store(tmp_path / name, keys, sources=["gleich", "anders"], retrieval=name) for name in ("sentences", "tokens")
+        make_store(tmp_path / name, keys, sources=["gleich", "anders"], retrieval=name)
+        for name in ("sentences", "tokens")
     ]
     merged = MergedRetriever([open_retriever(store) for store in stores])
     queries = torch.from_numpy(keys).float()

@@ -24,6 +24,9 @@ SCHEDULE = TrainingSettings(steps=1000, first_check=100, learning_rate=3e-3)
 class NoColumns:
     """The methods tested here read neither keys nor stored probabilities."""
 
+    def project(self, states: torch.Tensor) -> torch.Tensor:
+        return states
+
     def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
         raise AssertionError("the method read keys")
 
