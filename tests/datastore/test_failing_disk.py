@@ -9,11 +9,14 @@ import shutil
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nearmt.corpus import SentencePair
-from nearmt.datastore import Snapshot, partial_folder, verify
+from nearmt.datastore import Snapshot, keys, partial_folder, verify
 from nearmt.errors import StoreError
+from nearmt.retrieval.indexing import IndexSettings
+from nearmt.retrieval.sentences import index
 from nearmt.store import Store, build
 from nearmt.translator import Translator
 from torture_memory import Change
@@ -138,6 +141,60 @@ def test_an_index_that_cannot_be_written_is_reported_in_one_sentence(fresh, monk
         Store(fresh).compact()
     check_unharmed(fresh, before, before)
     assert not (fresh / "compacting").exists()
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and "lock" not in path.name}
+
+
+@pytest.mark.parametrize("part", ["terms", "starts", "ngrams", "begins", "postings"])
+@pytest.mark.parametrize("missing", [1, 100, 0.99])
+def test_a_sentence_index_that_does_not_fit_on_the_disk_is_not_used(fresh, part, missing):
+    """Each file in turn is too large by some bytes, or by almost all of them."""
+    before = files_of(fresh)
+    save = index._save
+
+    def save_limited(path: Path, array: np.ndarray) -> None:
+        if path.name.endswith(f"{part}.npy"):
+            size = 128 + array.nbytes  # with the header
+            with largest_file(size - int(missing if missing >= 1 else missing * size)):
+                save(path, array)
+        else:
+            save(path, array)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "_save", save_limited)
+        for change in (Store(fresh).compact, partial(Store(fresh).index, IndexSettings(retrieval="sentences"))):
+            error = refusal(change)
+            assert error
+            assert "the disk is full" in error
+            assert not (fresh / "compacting").exists()
+            assert before.items() <= files_of(fresh).items()
+            assert verify(fresh).is_sound
+    Store(fresh).index(IndexSettings(retrieval="both"))
+    settle(fresh)  # what was left is deleted
+    check_search(Snapshot.open(fresh), 1)
+
+
+@pytest.mark.parametrize("size", [0, 10, 1000, 4000])
+def test_a_projection_that_does_not_fit_on_the_disk_fails_the_build(toy_model, tmp_path, size, monkeypatch):
+    memory, out = write_memory(tmp_path), tmp_path / "b.store"
+    replace_file = keys.replace_file
+
+    def replace_limited(path: Path, content: bytes) -> None:
+        assert len(content) > 4000
+        with largest_file(size):
+            replace_file(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keys, "replace_file", replace_limited)
+        with pytest.raises(StoreError, match="the disk is full"):
+            build(memory, model=toy_model, out=out, settings=BUILD, train=False)
+    assert not out.exists()
+    assert not list(partial_folder(out).rglob("projection*"))
+    store = build(memory, model=toy_model, out=out, settings=BUILD, train=False, resume=True)
+    assert store.verify().is_sound
+    assert store.manifest.key_dims == 16
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 9, 14, 20])

@@ -4,6 +4,7 @@ The index has segments: one in files, named by the manifest, and smaller ones in
 added since. A look-up finds the same sentences however the store is divided into segments.
 """
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nearmt.datastore import SentenceIndexRecord, Snapshot, check_file, fsync_file, sha256_of
+from nearmt.datastore import SentenceIndexRecord, Snapshot, check_file, sha256_of
 from nearmt.errors import StoreDamagedError
 from nearmt.retrieval.sentences import selection
 from nearmt.retrieval.sentences.terms import terms_of, terms_of_all
@@ -205,11 +206,19 @@ def build_sentence_index(
     files, size = {}, 0
     for array, dtype in _ARRAYS.items():
         path = snapshot.folder / f"{name}-{array}.npy"
-        np.save(path, getattr(segment, array).astype(dtype, copy=False))
-        fsync_file(path)
+        _save(path, getattr(segment, array).astype(dtype, copy=False))
         files[path.name] = sha256_of(path)
         size += path.stat().st_size
     return SentenceIndexRecord(total, files, size)
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    """Write an array to a .npy file and flush it. np.save does not notice a disk that is full at the end of a file."""
+    with path.open("wb") as out:
+        np.lib.format.write_array_header_1_0(out, np.lib.format.header_data_from_array_1_0(array))
+        out.write(np.ascontiguousarray(array).data)
+        out.flush()
+        os.fsync(out.fileno())
 
 
 def load_segment(folder: Path, record: SentenceIndexRecord) -> Segment:
