@@ -10,7 +10,7 @@ from torch import nn
 from nearmt.models.int8.graph import GraphSession
 from nearmt.models.int8.lanes import Lanes
 from nearmt.models.int8.layers import quantize_weights
-from nearmt.models.int8.logits import finish_logits
+from nearmt.models.int8.kernels import finish_logits
 from nearmt.models.int8.networks import build_projection
 from nearmt.models.topk import BLOCK
 
