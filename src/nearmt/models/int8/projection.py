@@ -14,6 +14,8 @@ from nearmt.models.int8.kernels import finish_logits
 from nearmt.models.int8.networks import build_projection
 from nearmt.models.topk import BLOCK
 
+_FEW_ROWS = 8  # a part of the vocabulary takes a millisecond or two
+
 
 @dataclass(frozen=True)
 class Logits:
@@ -45,7 +47,8 @@ class Projection:
         if rows:
             logits, found = values.numpy(), torch.from_numpy(totals)
             self._lanes.run(
-                [partial(self._run, number, states, logits, totals, maxima) for number in range(len(self._parts))]
+                [partial(self._run, number, states, logits, totals, maxima) for number in range(len(self._parts))],
+                are_short=rows <= _FEW_ROWS,
             )
             log_totals = found[0] if len(found) == 1 else found.logsumexp(dim=0)
         else:

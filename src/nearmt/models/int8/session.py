@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from nearmt.models.engine import RowOrder, StepOutput
+from nearmt.models.int8.graph import GraphSession
 from nearmt.models.int8.kernels import attend_past, attend_source
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ HIDDEN = "hidden"
 _MASKED = -1.0e9  # added to masked attention scores, so that their weight is exactly zero
 _MIN_NEW_SLOTS = 32
 _COMPACTION_SLOTS = 256
+_SMALL_ROWS = 128  # up to here, copying the output of a segment takes less time than not copying it
 _Attend = Callable[[int, torch.Tensor], torch.Tensor]  # layer and projected rows to (rows, width)
 
 
@@ -147,11 +149,15 @@ class LaneSession:
     def _decode(self, hidden: torch.Tensor, attend_to_past: _Attend, attend_to_source: _Attend) -> torch.Tensor:
         """The states (rows, width) of embedded inputs (rows, width). Queries are already scaled."""
         first, *segments = self._engine.decoder
-        projected, residual = first.run({HIDDEN: hidden[None]}, keeps_memory=self._keeps_memory)
+        is_small = self._keeps_memory and len(hidden) <= _SMALL_ROWS
+
+        def run(segment: GraphSession, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+            return segment.run_small(inputs) if is_small else segment.run(inputs, keeps_memory=self._keeps_memory)
+
+        projected, residual = run(first, {HIDDEN: hidden[None]})
         for number, segment in enumerate(segments):
             context = (attend_to_source if number % 2 else attend_to_past)(number // 2, projected)
-            inputs = {HIDDEN: context[None], "residual": residual}
-            projected, residual = segment.run(inputs, keeps_memory=self._keeps_memory)
+            projected, residual = run(segment, {HIDDEN: context[None], "residual": residual})
         return projected
 
     def _reserve_slots(self, group: int) -> None:
