@@ -1,12 +1,14 @@
-"""Times a store with its own model on real text: the model alone and with the store's method."""
+"""Times a store with its own model on real text: the model alone, with the store's method, and in other systems."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nearmt.decoding.decoder import Decoder
 from nearmt.errors import SettingError
+from nearmt.experiments.bench.systems import Count
 from nearmt.experiments.bench.timing import interleaved, summarize
 from nearmt.progress import Progress
 from nearmt.translator import Translator
@@ -15,9 +17,14 @@ _SENTENCES = 64
 
 
 def own_text(
-    translator: Translator, text: Path, batches: Sequence[int], rounds: int, progress: Progress
+    translator: Translator,
+    text: Path,
+    batches: Sequence[int],
+    rounds: int,
+    progress: Progress,
+    others: Mapping[str, Count],
 ) -> dict[str, Any]:
-    """Return batch size → system → seconds and output tokens."""
+    """Return batch size → system → seconds and output tokens; `others` are systems to compare with."""
     try:
         lines = [line for line in text.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -30,15 +37,11 @@ def own_text(
     for number, batch in enumerate(batches):
         progress("real text", number, len(batches))
         decoders = _decoders(translator, batch)
-        runs = {name: _decoding(decoder, sources) for name, decoder in decoders.items()}
+        runs: dict[str, Callable[[], int]] = {name: partial(_tokens, decoders[name], sources) for name in decoders}
+        runs |= {name: partial(run, sources, batch) for name, run in others.items()}
         timings = summarize(interleaved(runs, rounds))
         results[str(batch)] = {
-            name: {
-                **timings[name],
-                "sentences": len(sources),
-                "tokens": sum(len(best[0].token_ids) for best in decoder.decode(sources)),
-            }
-            for name, decoder in decoders.items()
+            name: {**timings[name], "sentences": len(sources), "tokens": run()} for name, run in runs.items()
         }
     progress("real text", len(batches), len(batches))
     return results
@@ -54,5 +57,6 @@ def _decoders(translator: Translator, batch: int) -> dict[str, Decoder]:
     }
 
 
-def _decoding(decoder: Decoder, sources: list[list[int]]) -> Callable[[], object]:
-    return lambda: decoder.decode(sources)
+def _tokens(decoder: Decoder, sources: list[list[int]]) -> int:
+    """Decode, and return the number of output tokens."""
+    return sum(len(best[0].token_ids) for best in decoder.decode(sources))

@@ -1,7 +1,7 @@
 """Compiled kernels: attention in a decoding step, and one pass over the logits.
 
-The result of a row depends on nothing but the row. Callers divide the rows between threads. All kernels are in this file,
-because they share one, and the cache of machine code only notices changes of the file itself.
+The result of a row depends on nothing but the row. Callers divide the work between threads. All kernels are in this
+file, because the cache of machine code does not notice changes of a kernel in another one.
 """
 
 from typing import Any
@@ -71,9 +71,10 @@ def finish_logits(raw: Any, scales: Any, bias: Any, logits: Any, log_totals: Any
             values[i] = given[i] * scale + bias[i]
         logits[row] = values
         greatest = _block_maxima(values, lanes, maxima[row])
-        total = 0.0
+        total: Any = 0.0
         for start in range(0, len(values), _PIECE):
-            piece, subtotal = values[start : start + _PIECE], np.float32(0.0)
+            piece: Any = values[start : start + _PIECE]
+            subtotal: Any = np.float32(0.0)
             for i in range(len(piece)):
                 subtotal += _power_of_two((piece[i] - greatest) * _LOG2_E)
             total += subtotal

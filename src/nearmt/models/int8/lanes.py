@@ -1,14 +1,15 @@
 """Threads that each run a part of a batch from beginning to end.
 
 Threads that share every operation wait for each other hundreds of times in a step, and spin while they wait. That is
-fast on a quiet machine and slow as soon as another process takes one of the CPUs. A lane computes everything for its own
-sentences, or its own part of the vocabulary, with one thread, and the lanes meet twice in a step, without spinning.
+fast on a quiet machine and slow as soon as another process takes one of the CPUs. A lane is one thread that computes
+everything for its own sentences or its own part of the vocabulary. Lanes meet twice in a step, without spinning.
 """
 
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -71,4 +72,4 @@ class Lanes:
         units = -(-total // unit)
         parts = max(1, min(self.count, units))
         borders = [min(total, unit * (units * part // parts)) for part in range(parts + 1)]
-        return [slice(start, end) for start, end in zip(borders, borders[1:], strict=False)]
+        return [slice(start, end) for start, end in pairwise(borders)]

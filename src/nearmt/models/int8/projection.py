@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from nearmt.models.int8.graph import GraphSession
+from nearmt.models.int8.kernels import finish_logits
 from nearmt.models.int8.lanes import Lanes
 from nearmt.models.int8.layers import quantize_weights
-from nearmt.models.int8.kernels import finish_logits
 from nearmt.models.int8.networks import build_projection
 from nearmt.models.topk import BLOCK
 
@@ -38,10 +38,10 @@ class Projection:
         self._parts = lanes.share(self.vocabulary, BLOCK)
         self._sessions: list[GraphSession] = [build_projection(weights.part(part)) for part in self._parts]
 
-    def __call__(self, states: torch.Tensor, out: torch.Tensor | None = None) -> Logits:
-        """Project states (rows, width). The first rows of `out` are used if it is large enough."""
+    def project(self, states: torch.Tensor, out: torch.Tensor | None = None) -> Logits:
+        """Project states (rows, width). With `out`, the logits are written to its first rows."""
         rows = len(states)
-        values = torch.empty(rows, self.vocabulary) if out is None or len(out) < rows else out[:rows]
+        values = torch.empty(rows, self.vocabulary) if out is None else out[:rows]
         totals = np.empty((len(self._parts), rows), np.float32)
         maxima = np.empty((rows, -(-self.vocabulary // BLOCK)), np.float32)
         if rows:

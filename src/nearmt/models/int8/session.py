@@ -64,7 +64,7 @@ class Int8Session:
         states = found[0] if len(found) == 1 else torch.cat(found)
         if self._logits is None or len(self._logits) < len(states):
             self._logits = torch.empty(len(states), self._engine.projection.vocabulary)
-        logits = self._engine.projection(states, self._logits)
+        logits = self._engine.projection.project(states, self._logits)
         return StepOutput(states, logits.values, -logits.log_totals, logits.maxima)
 
 
