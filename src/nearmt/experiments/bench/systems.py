@@ -109,7 +109,7 @@ def generate(folder: Path, beam: int, length: int) -> Run:
 
 
 def ctranslate2(folder: Path, converted: Path, beam: int, length: int, threads: int, vocabulary: int) -> Run | None:
-    """CTranslate2 with int8 weights and outputs of a fixed length, or None if it is not installed."""
+    """CTranslate2 with int8 weights and a fixed output length; None if it is absent or cannot convert the model."""
     translate = _ctranslate2(folder, converted, beam, threads, vocabulary)
     if translate is None:
         return None
@@ -123,7 +123,7 @@ def ctranslate2(folder: Path, converted: Path, beam: int, length: int, threads: 
 
 
 def ctranslate2_on_text(folder: Path, converted: Path, decoding: DecodingSettings, model: Seq2Seq) -> Count | None:
-    """CTranslate2 with int8 weights on real text, in the same batches as ours, or None if it is not installed."""
+    """CTranslate2 with int8 weights on real text, in the same batches as ours; None as above."""
     translate = _ctranslate2(folder, converted, decoding.beam.num_beams, torch.get_num_threads(), model.vocabulary_size)
     if translate is None:
         return None
@@ -150,7 +150,10 @@ def _ctranslate2(
     except ImportError:
         return None
     if not converted.exists():
-        TransformersConverter(str(folder)).convert(str(converted), quantization="int8")
+        try:
+            TransformersConverter(str(folder)).convert(str(converted), quantization="int8")
+        except ValueError:
+            return None
     translator = engine.Translator(str(converted), compute_type="int8", inter_threads=1, intra_threads=threads)
     names = token_names(folder, vocabulary)
 

@@ -62,7 +62,7 @@ class Int8Session:
         self._lanes, self._ends = list(compress(self._lanes, is_live)), self._ends[is_live]
         found = self._engine.lanes.run(tasks)
         states = found[0] if len(found) == 1 else torch.cat(found)
-        if self._logits is None or len(self._logits) < len(states):
+        if self._engine.lanes.count > 1 and (self._logits is None or len(self._logits) < len(states)):
             self._logits = torch.empty(len(states), self._engine.projection.vocabulary)
         logits = self._engine.projection.project(states, self._logits)
         return StepOutput(states, logits.values, -logits.log_totals, logits.maxima)
