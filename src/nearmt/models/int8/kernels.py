@@ -104,9 +104,35 @@ def _dot(a: Any, b: Any) -> Any:
 
 
 @compiled(fastmath=_FASTMATH, error_model="numpy")
-def _add_scaled(total: Any, factor: Any, values: Any) -> None:
-    for i in range(len(total)):
-        total[i] += factor * values[i]
+def _attend(query: Any, keys: Any, values: Any, places: Any, scores: Any, out: Any) -> None:
+    """The attention of one query over some places of `keys` and `values` (time, size); fills `scores` and `out`.
+
+    Four places at a time, because a loop over the few numbers of one place is mostly overhead.
+    """
+    count = len(places)
+    whole = count - count % 4
+    for n in range(0, whole, 4):
+        a, b, c, d = keys[places[n]], keys[places[n + 1]], keys[places[n + 2]], keys[places[n + 3]]
+        sum_a, sum_b, sum_c, sum_d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+        for i in range(len(query)):
+            sum_a += query[i] * a[i]
+            sum_b += query[i] * b[i]
+            sum_c += query[i] * c[i]
+            sum_d += query[i] * d[i]
+        scores[n], scores[n + 1], scores[n + 2], scores[n + 3] = sum_a, sum_b, sum_c, sum_d
+    for n in range(whole, count):
+        scores[n] = _dot(query, keys[places[n]])
+    _softmax(scores[:count])
+    out[:] = np.float32(0.0)
+    for n in range(0, whole, 4):
+        a, b, c, d = values[places[n]], values[places[n + 1]], values[places[n + 2]], values[places[n + 3]]
+        w, x, y, z = scores[n], scores[n + 1], scores[n + 2], scores[n + 3]
+        for i in range(len(out)):
+            out[i] += w * a[i] + x * b[i] + y * c[i] + z * d[i]
+    for n in range(whole, count):
+        own, weight = values[places[n]], scores[n]
+        for i in range(len(out)):
+            out[i] += weight * own[i]
 
 
 @compiled(fastmath=_FASTMATH, error_model="numpy")
@@ -121,6 +147,7 @@ def attend_past(projected: Any, keys: Any, values: Any, past: Any, first_slot: A
     rows, steps = past.shape
     group, width = rows // sentences, heads * size
     scores = np.empty(steps + 1, np.float32)
+    places = np.empty(steps + 1, np.int64)
     for sentence in range(sentences):
         for head in range(heads):
             start = head * size
@@ -130,16 +157,10 @@ def attend_past(projected: Any, keys: Any, values: Any, past: Any, first_slot: A
                 own = projected[row]
                 own_keys[slot] = own[width + start : width + start + size]
                 own_values[slot] = own[2 * width + start : 2 * width + start + size]
-                query, slots = own[start : start + size], past[row]
-                for step in range(steps):
-                    scores[step] = _dot(query, own_keys[slots[step]])
-                scores[steps] = _dot(query, own_keys[slot])
-                _softmax(scores)
-                total = out[row, start : start + size]
-                total[:] = 0.0
-                for step in range(steps):
-                    _add_scaled(total, scores[step], own_values[slots[step]])
-                _add_scaled(total, scores[steps], own_values[slot])
+                places[:steps] = past[row]
+                places[steps] = slot
+                query, target = own[start : start + size], out[row, start : start + size]
+                _attend(query, own_keys, own_values, places, scores, target)
 
 
 @compiled(fastmath=_FASTMATH, error_model="numpy")
@@ -150,19 +171,13 @@ def attend_source(queries: Any, keys: Any, values: Any, lengths: Any, out: Any) 
     """
     sentences, heads, time, size = keys.shape
     group = len(queries) // sentences
-    weights = np.empty(time, np.float32)
+    scores = np.empty(time, np.float32)
+    places = np.arange(time)
     for sentence in range(sentences):
-        length = lengths[sentence]
-        scores = weights[:length]
+        seen = places[: lengths[sentence]]
         for head in range(heads):
             start = head * size
             own_keys, own_values = keys[sentence, head], values[sentence, head]
             for row in range(sentence * group, (sentence + 1) * group):
-                query = queries[row, start : start + size]
-                for place in range(length):
-                    scores[place] = _dot(query, own_keys[place])
-                _softmax(scores)
-                total = out[row, start : start + size]
-                total[:] = 0.0
-                for place in range(length):
-                    _add_scaled(total, scores[place], own_values[place])
+                query, target = queries[row, start : start + size], out[row, start : start + size]
+                _attend(query, own_keys, own_values, seen, scores, target)
