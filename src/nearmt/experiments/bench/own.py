@@ -50,11 +50,10 @@ def own_text(
 def _decoders(translator: Translator, batch: int) -> dict[str, Decoder]:
     model, method, retriever = translator.model, translator.method, translator.retriever
     decoding = replace(translator.decoding, batch_size=batch)
-    assert method is not None
-    return {
-        "base": Decoder(model, None, None, decoding),
-        method.name: Decoder(model, retriever, method, decoding),
-    }
+    found = {"base": Decoder(model, None, None, decoding)}
+    if method is not None:
+        found[method.name] = Decoder(model, retriever, method, decoding)
+    return found
 
 
 def _tokens(decoder: Decoder, sources: list[list[int]]) -> int:

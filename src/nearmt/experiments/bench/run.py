@@ -124,7 +124,8 @@ class _Bench:
         """The store with its own model. The table own alone uses the given model, in case its folder has moved."""
         given = self.given if self._is_own_alone else None
         request = ModelRequest(given, device=self.settings.device, dtype=self.settings.dtype)
-        return Translator(self.source.folder, model=request)
+        method = "auto" if self.source.manifest.networks else "base"  # an untrained store has no method yet
+        return Translator(self.source.folder, model=request, method=method)
 
     @property
     def _is_own_alone(self) -> bool:
