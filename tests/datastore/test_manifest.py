@@ -142,7 +142,9 @@ def test_other_json_is_not_a_store(tmp_path, content):
 @pytest.mark.parametrize(("change", "without", "found"), [({"format": 4}, (), 4), ({}, ("format",), None)])
 def test_another_format_is_refused(tmp_path, change, without, found):
     saved_with(tmp_path, change, without)
-    assert refusal(tmp_path, StoreError) == f"{tmp_path} has store format {found}, and this nearmt reads formats 2 and 3"
+    assert (
+        refusal(tmp_path, StoreError) == f"{tmp_path} has store format {found}, and this nearmt reads formats 2 and 3"
+    )
 
 
 def test_a_changed_manifest_is_damaged(tmp_path):

@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import even_damping
 
 from nearmt.methods.damping import DistanceTracker
 from nearmt.methods.kernel import Kernel
@@ -17,6 +16,7 @@ from nearmt.methods.retrieved import Retrieved
 from nearmt.methods.robust import Robust
 from nearmt.models.topk import BLOCK
 from nearmt.retrieval.neighbors import Neighbors
+from synthetic import even_damping
 
 VOCABULARY = 3 * BLOCK + 5
 
@@ -87,7 +87,10 @@ def test_compiled_mixture_equals_the_tensor_code(name, seed, rows, knows_maxima)
     tracker = DistanceTracker(damping.scale if damping is not None else 1.0)
     for _ in range(3):  # the running mean distance follows the beams
         parents = torch.from_numpy(rng.integers(0, rows, rows))
-        near, logits = neighbors_of(rng, rows), torch.from_numpy(rng.normal(0, 3, (rows, VOCABULARY)).astype(np.float32))
+        near, logits = (
+            neighbors_of(rng, rows),
+            torch.from_numpy(rng.normal(0, 3, (rows, VOCABULARY)).astype(np.float32)),
+        )
         tracker.reorder(parents)
         mixer.reorder(parents)
         expected = by_tensors(method, tracker, logits, near)

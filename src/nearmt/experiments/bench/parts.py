@@ -48,15 +48,17 @@ def profile(decoder: TimedDecoder, sources: list[list[int]], rounds: int) -> dic
 def _timed_engine(model: Seq2Seq, watch: Stopwatch) -> Iterator[None]:
     """Time the encoder, the decoder steps and the projection of a model inside the block."""
     engine: Any = model._engine
-    begin, project = engine.start, engine.project
+    # The int8 engine projects with an object of its own.
+    projecting = engine.projection if hasattr(engine.projection, "project") else engine
+    begin, project = engine.start, projecting.project
 
     def start(*args: Any) -> Any:
         session = begin(*args)
         session.step = watch.timed("decoder", session.step)
         return session
 
-    engine.start, engine.project = watch.timed("encoder", start), watch.timed("projection", project)
+    engine.start, projecting.project = watch.timed("encoder", start), watch.timed("projection", project)
     try:
         yield
     finally:
-        del engine.start, engine.project
+        del engine.start, projecting.project
