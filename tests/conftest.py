@@ -86,6 +86,24 @@ def client(shared_folder: Path, toy_model: Seq2Seq) -> Client:
     return Client(shared_folder / "toy-model", at / "memory.tsv", at / "dev.tsv", at / "test.tsv", at / "client.store")
 
 
+@pytest.fixture(scope="session")
+def token_store(shared_folder: Path, toy_model: Seq2Seq, client: Client) -> Path:
+    """The client's memory as in the paper: states stored whole, searched token by token."""
+
+    def make(at: Path) -> None:
+        from quick import BY_TOKENS, QUICK
+
+        build(client.memory, model=toy_model, out=at / "s", dev=client.dev, settings=BY_TOKENS, adaptation=QUICK)
+
+    return _made_once(shared_folder / "tokens", make) / "s"
+
+
+@pytest.fixture
+def token_store_copy(token_store: Path, tmp_path: Path) -> Path:
+    """A copy of the store that is searched token by token, to change or damage."""
+    return Path(shutil.copytree(token_store, tmp_path / "tokens.store"))
+
+
 @pytest.fixture
 def store_copy(client: Client, tmp_path: Path) -> Path:
     """A copy of the client's store that a test may change or damage."""

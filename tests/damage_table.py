@@ -16,7 +16,7 @@ from typing import Any
 import toy
 from typer.testing import CliRunner
 
-from damage import BESIDE, COLUMNS, HARMS, harm, make_store
+from damage import BESIDE, COLUMNS, HARMS, PROJECTION, harm, make_store
 from nearmt.cli.app import app
 from nearmt.models import Seq2Seq
 
@@ -69,7 +69,7 @@ def row(made: Path, model: Path, work: Path, name: str, how: str) -> list[str]:
 
 def rows(work: Path, model: Path) -> Iterator[list[str]]:
     made = make_store(work, Seq2Seq.load(model))
-    for name in (*COLUMNS, *BESIDE):
+    for name in (*COLUMNS, PROJECTION, *BESIDE):
         for how in HARMS:
             yield row(made, model, work, name, how)
 

@@ -10,9 +10,18 @@ from nearmt.datastore import CommitData, Languages, Manifest, Snapshot, append_c
 WIDTH = 4
 
 
-def make_store(folder: Path, keys: np.ndarray, per_sentence: int = 1, sources: list[str] | None = None) -> Snapshot:
+def make_store(
+    folder: Path,
+    keys: np.ndarray,
+    per_sentence: int = 1,
+    sources: list[str] | None = None,
+    key_type: str = "float16",
+    dims: int | None = None,
+    retrieval: str = "tokens",
+) -> Snapshot:
     folder.mkdir(exist_ok=True)
-    manifest = Manifest(model={}, languages=Languages("de", "en"), width=keys.shape[1])
+    languages = Languages("de", "en")
+    manifest = Manifest({}, languages, keys.shape[1], key_type=key_type, dims=dims, retrieval=retrieval)
     count = len(keys) // per_sentence
     names = sources or [f"source {i}" for i in range(count)]
     data = CommitData(
@@ -41,11 +50,12 @@ def brute_force(snapshot: Snapshot, queries: np.ndarray, k: int) -> np.ndarray:
     return np.sort(distances, axis=1)[:, :k]
 
 
-def extended(folder: Path, keys: np.ndarray, removed: list[int]) -> Snapshot:
+def extended(folder: Path, keys: np.ndarray, removed: list[int], sources: list[str] | None = None) -> Snapshot:
     manifest = Manifest.load(folder)
     first = manifest.num_sentences
+    names = sources or [f"late {first + i}" for i in range(len(keys))]
     data = CommitData(
-        [SentencePair(f"late {first + i}", "x") for i in range(len(keys))],
+        [SentencePair(name, "x") for name in names],
         np.ones(len(keys), np.int64),
         keys.astype(np.float16),
         np.zeros(len(keys), np.int32),

@@ -68,7 +68,8 @@ def test_a_store_with_shuffled_values_does_no_harm(store_copy, toy_model, client
 def test_a_knn_share_of_zero_is_the_plain_model(translator, toy_model, test_pairs):
     sources = toy_model.tokenize_sources([source for source, _ in test_pairs])
     plain = Decoder(toy_model).decode(sources)
-    none = Decoder(toy_model, translator.retriever, Vanilla(4, 10.0, 0.0)).decode(sources)
+    texts = [source for source, _ in test_pairs]
+    none = Decoder(toy_model, translator.retriever, Vanilla(4, 10.0, 0.0)).decode(sources, texts=texts)
     assert plain == none
 
 
@@ -76,7 +77,7 @@ def test_a_forced_end_has_probability_one_with_retrieval(translator, toy_model, 
     monkeypatch.setattr(toy_model.rules, "_forced_end", list(toy_model.eos_token_ids)[:1])
     decoding = DecodingSettings(length_factor=0, length_extra=1)
     decoder = Decoder(toy_model, translator.retriever, Vanilla(4, 10.0, 0.5), decoding)
-    ((best,),) = decoder.decode(toy_model.tokenize_sources(test_pairs[0][:1]))
+    ((best,),) = decoder.decode(toy_model.tokenize_sources(test_pairs[0][:1]), texts=test_pairs[0][:1])
     assert (best.token_ids, best.log_probability) == (tuple(toy_model.eos_token_ids[:1]), 0.0)
 
 
@@ -205,22 +206,22 @@ def test_an_untrained_store_translates_only_with_an_explicit_method(toy_model, c
 
 
 @pytest.mark.parametrize("saw", [{"keys": "float32"}, {"index": "IVF8,PQ8", "reranked": 0}])
-def test_meta_k_is_refused_with_other_distances_than_in_training(store_copy, toy_model, saw):
-    manifest = Manifest.load(store_copy)
+def test_meta_k_is_refused_with_other_distances_than_in_training(token_store_copy, toy_model, saw):
+    manifest = Manifest.load(token_store_copy)
     training = manifest.adaptation
     assert training
-    manifest.changed(adaptation=replace(training, retrieval=replace(training.retrieval, **saw))).save(store_copy)
+    manifest.changed(adaptation=replace(training, retrieval=replace(training.retrieval, **saw))).save(token_store_copy)
     with pytest.raises(StoreMismatchError, match="nearmt train"):
-        Translator(store_copy, model=toy_model)
+        Translator(token_store_copy, model=toy_model)
 
 
-def test_meta_k_works_with_any_index_that_is_reranked_on_the_same_keys(store_copy, toy_model):
-    manifest = Manifest.load(store_copy)
+def test_meta_k_works_with_any_index_that_is_reranked_on_the_same_keys(token_store_copy, toy_model):
+    manifest = Manifest.load(token_store_copy)
     training = manifest.adaptation
     assert training
     saw = replace(training.retrieval, index="IVF8,PQ8", reranked=64)
-    manifest.changed(adaptation=replace(training, retrieval=saw)).save(store_copy)
-    assert Translator(store_copy, model=toy_model).method.name == "adaptive"
+    manifest.changed(adaptation=replace(training, retrieval=saw)).save(token_store_copy)
+    assert Translator(token_store_copy, model=toy_model).method.name == "adaptive"
 
 
 def test_dev_pairs_that_are_stored_do_not_retrieve_themselves(translator, toy_model):
@@ -240,9 +241,9 @@ def test_the_neighbor_cache_leaves_out_excluded_sentences(translator, toy_model)
     owners = snapshot.sentence_ids_of(cache.neighbors.entry_ids.numpy())
     assert cache.neighbors.found.all()
     assert not (owners == cache.sentence_ids.numpy()[:, None]).any()
-    assert (translator.retriever.search(cache.states.float(), 1).squared_distances < 0.01).all(), (
-        "without exclusion they are found"
-    )
+    search = translator.retriever.start([snapshot.text(i).source for i in range(20)])
+    near = search.search(cache.states.float(), cache.sentence_ids, 1)
+    assert (near.squared_distances < 0.01).all(), "without exclusion they are found"
 
 
 def test_the_trial_with_the_best_bleu_wins_and_then_the_likelier(translator, toy_model, client):
@@ -304,11 +305,11 @@ def test_a_network_is_not_committed_to_a_store_that_was_rebuilt(store_copy, toy_
 
 def test_a_reader_of_an_older_manifest_still_finds_its_network(store_copy, toy_model, client):
     from nearmt.methods.registry import MethodRequest, make_method
-    from nearmt.retrieval.search import Retriever
+    from nearmt.retrieval.modes import open_retriever
 
     before = Store(store_copy).snapshot()
     Store(store_copy).train(client.dev, model=toy_model, settings=QUICK)
-    assert make_method(MethodRequest(), before, Retriever(before), "torch") is not None
+    assert make_method(MethodRequest(), before, open_retriever(before), "torch") is not None
 
 
 def test_training_on_the_memory_itself_works(toy_model, client, tmp_path, test_pairs):

@@ -15,18 +15,26 @@ from nearmt.building.builder import BuildSettings
 from nearmt.building.repair import repair
 from nearmt.datastore import Manifest, Snapshot, partial_folder, quarantined_files, verify
 from nearmt.datastore.columns import columns_of
+from nearmt.datastore.keys import PROJECTION
 from nearmt.errors import NearMTError
 from nearmt.models import Seq2Seq
 from nearmt.retrieval.search import Retriever
+from nearmt.retrieval.sentences.index import SentenceIndex
 from nearmt.store import Store
 from nearmt.training.schedule import TrainingSettings
 from nearmt.training.train_store import AdaptationSettings
 from nearmt.translator import Translator
 from torture_memory import Change, Memory
 
-BUILD = BuildSettings(segment_entries=256, index="IVF4,PQ16x4fs", num_probes=4, max_k=4)
+# Reduced keys and both indexes, so that every kind of file is written.
+BUILD = BuildSettings(segment_entries=256, index="IVF4,PQ16x4fs", num_probes=4, max_k=4, dims=16, retrieval="both")
 ADAPTATION = AdaptationSettings(
-    max_k=4, temperature=1.0, max_decoded=2, methods=("adaptive",), training=TrainingSettings(steps=20, first_check=10)
+    max_k=4,
+    temperature=1.0,
+    max_decoded=2,
+    methods=("adaptive",),
+    training=TrainingSettings(steps=20, first_check=10),
+    retrieval="both",
 )
 _DEV = toy.sentences(8, 12, toy.CLIENT)
 _SOURCES = [source for source, _ in toy.sentences(2, 13)]
@@ -60,7 +68,8 @@ def perform(folder: Path, change: Change, model: Seq2Seq) -> None:
 
 # Files that a repair with the model restores completely.
 _DAMAGED = (
-    "keys.float16",
+    "keys.int8",
+    PROJECTION,
     "values.int32",
     "probabilities.float16",
     "positions.uint16",
@@ -68,12 +77,15 @@ _DAMAGED = (
     "segments.jsonl",
     "manifest.json",
     "index",
+    "sentence index",
 )
 
 
 def damage(folder: Path, chooser: random.Random) -> str:
     """Flip a committed byte of a random file. Returns its name."""
-    manifest, name = Manifest.load(folder), chooser.choice(_DAMAGED)
+    manifest = Manifest.load(folder)
+    is_reduced = manifest.key_dims < manifest.width  # a repair may store fewer keys than a projection needs
+    name = chooser.choice([name for name in _DAMAGED if is_reduced or name != PROJECTION])
     path = folder / manifest.data_folder / name
     if name == "manifest.json":
         path = folder / name
@@ -81,7 +93,11 @@ def damage(folder: Path, chooser: random.Random) -> str:
         # that commit back. Both states are right, but the caller expects the manifest's.
         (folder / "manifest.copy.json").write_bytes(path.read_bytes())
     elif name == "index":
-        path = folder / next(iter(manifest.index_files))
+        assert manifest.index is not None
+        path = folder / next(iter(manifest.index.files))
+    elif name == "sentence index":
+        assert manifest.sentence_index is not None
+        path = folder / chooser.choice(sorted(manifest.sentence_index.files))
     sizes = {column.name: column.size_at(manifest.extent.counts) for column in columns_of(manifest)}
     size = {**sizes, "segments.jsonl": manifest.extent.log_bytes}.get(name, path.stat().st_size)
     content = bytearray(path.read_bytes())
@@ -132,7 +148,7 @@ def check_store(folder: Path, model: Seq2Seq, allowed: Sequence[Memory], seed: i
 
 
 def check_search(snapshot: Snapshot, seed: int) -> None:
-    """Live entries find themselves, and removed entries are not found."""
+    """Live entries and sentences find themselves, and removed ones are not found."""
     alive = np.flatnonzero(snapshot.entry_mask(snapshot.live_sentences))
     chosen = np.random.default_rng(seed).choice(alive, min(16, len(alive)), replace=False)
     # All candidates are re-ranked, so the search is exact.
@@ -140,7 +156,12 @@ def check_search(snapshot: Snapshot, seed: int) -> None:
     near = retriever.search(torch.from_numpy(snapshot.float_keys(chosen)), 4)
     assert bool(near.found.all()), "too few neighbours"
     assert set(near.entry_ids.flatten().tolist()) <= set(alive.tolist()), "a removed entry was found"
-    assert near.squared_distances[:, 0].max() == 0, "an entry does not find itself"
+    assert near.squared_distances[:, 0].max() < 1e-9, "an entry does not find itself"
+    index = SentenceIndex.open(snapshot)
+    for sentence in np.unique(snapshot.sentence_ids_of(chosen)).tolist():
+        found = index.select(snapshot.text(sentence).source, snapshot.live_sentences)
+        assert sentence in found, "a sentence does not find itself"
+        assert snapshot.live_sentences[found].all(), "a removed sentence was found"
 
 
 def settle(folder: Path) -> None:
@@ -180,6 +201,8 @@ def difference_between(one: Path, other: Path) -> str | None:
         parts = [(at / first.data_folder / column.name).read_bytes()[:size] for at in (one, other)]
         if parts[0] != parts[1]:
             return column.name
+    if first.key_range != second.key_range:
+        return "the coding of keys"
     training, expected = (m.adaptation.as_dict() if m.adaptation else {} for m in (first, second))
     for name in ("networks", "vanilla", "held_out", "memory"):
         if training.get(name) != expected.get(name):

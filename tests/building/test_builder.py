@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ from nearmt.errors import CorpusError, NearMTError, SettingError, StoreError, St
 from nearmt.store import Store, build
 from nearmt.translator import Translator
 
-SMALL = BuildSettings(segment_entries=400)
+WHOLE = BuildSettings(key_type="float16", dims=None)  # codes that do not depend on the size of the first commit
+SMALL = replace(WHOLE, segment_entries=400)
 
 
 @pytest.fixture
@@ -42,8 +44,8 @@ def assert_same_store(one: Snapshot, two: Snapshot) -> None:
 
 
 def test_a_store_of_many_commits_equals_one_of_a_single_commit(memory, toy_model, tmp_path):
-    whole = built(memory, toy_model, tmp_path / "whole.store")
-    commits = built(memory, toy_model, tmp_path / "commits.store", settings=BuildSettings(segment_entries=200))
+    whole = built(memory, toy_model, tmp_path / "whole.store", settings=WHOLE)
+    commits = built(memory, toy_model, tmp_path / "commits.store", settings=replace(WHOLE, segment_entries=200))
     assert whole.manifest.extent.segments == 1
     assert commits.manifest.extent.segments >= 5
     assert_same_store(whole, commits)
@@ -59,7 +61,7 @@ def test_a_store_of_many_commits_equals_one_of_a_single_commit(memory, toy_model
 
 def test_entries_are_the_models_own_states_and_tokens(memory, toy_model, tmp_path):
     """Compared with the model's output for one pair at a time."""
-    snapshot = built(memory, toy_model, tmp_path / "s.store")
+    snapshot = built(memory, toy_model, tmp_path / "s.store", settings=WHOLE)
     for sentence in (0, 57, 119):
         pair = snapshot.text(sentence)
         (source,), (target,) = toy_model.tokenize_sources([pair.source]), toy_model.tokenize_targets([pair.target])
@@ -81,7 +83,7 @@ def build_slowly(memory: Path, model: Path, out: Path, *, resume: bool) -> None:
         return decode(*arguments, **options)
 
     ingest.extract_entries = slower
-    build(memory, model=model, out=out, train=False, resume=resume, settings=BuildSettings(segment_entries=150))
+    build(memory, model=model, out=out, train=False, resume=resume, settings=replace(WHOLE, segment_entries=150))
 
 
 @pytest.mark.parametrize("kills", [1, 3])
@@ -106,7 +108,7 @@ def test_a_killed_build_resumes_and_gives_the_same_store(memory, toy_model, clie
         Translator(out, model=toy_model, method="base")
     committed = json.loads(manifest.read_text())["extent"]["segments"]
     assert committed >= kills
-    resumed = built(memory, toy_model, out, settings=BuildSettings(segment_entries=150), resume=True)
+    resumed = built(memory, toy_model, out, settings=replace(WHOLE, segment_entries=150), resume=True)
     assert_same_store(expected, resumed)
     assert Store(out).verify().is_sound
     assert not partial_folder(out).exists()
@@ -124,8 +126,11 @@ def test_a_build_resumes_only_with_the_same_memory_and_keys(memory, toy_model, t
             built(memory, toy_model, out)
     with pytest.raises(StoreError, match="`resume`"):
         built(memory, toy_model, out)
-    with pytest.raises(SettingError, match="float16"):
+    with pytest.raises(SettingError, match="`key_type` int8"):
         built(memory, toy_model, out, resume=True, settings=BuildSettings(key_type="float32"))
+    for dims, text in ((16, "16"), (None, "full")):
+        with pytest.raises(SettingError, match=f"`dims` 128: it cannot be resumed with {text}"):
+            built(memory, toy_model, out, resume=True, settings=BuildSettings(dims=dims))
     memory.write_text("anders\tother\n", encoding="utf-8")
     with pytest.raises(SettingError, match="content changed"):
         built(memory, toy_model, out, resume=True)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from damage import COLUMNS, HARMS, STATES, check_states, harm, path_of, states_of
+from damage import COLUMNS, HARMS, PROJECTION, SENTENCE_INDEX, STATES, check_states, harm, path_of, states_of
 from nearmt.building.repair import Repaired
 from nearmt.building.repair import repair_with as repair
 from nearmt.datastore import Manifest, Snapshot, verify
 from nearmt.datastore.commit_log import LOG
-from nearmt.errors import StoreDamagedError, StoreError
+from nearmt.errors import StoreDamagedError, StoreError, StoreMismatchError
 from nearmt.store import Store
 from nearmt.translator import Translator
 from torture_store import check_search, content_of, refusal, settle
@@ -55,6 +55,10 @@ def check_repair(made: Path, folder: Path, toy_model, has_model: bool = True) ->
     if len(snapshot):
         check_search(snapshot, 1)
     method = {} if snapshot.manifest.adaptation else VANILLA
+    if snapshot.manifest.lacks_key_code:  # nobody knows yet whether new keys will be like those of the training
+        with pytest.raises(StoreMismatchError, match="keys int8 of 16 dimensions"):
+            Translator(folder, model=toy_model)
+        method = VANILLA
     assert Translator(folder, model=toy_model, **method).translate([SOURCE])[0].text
     again = repair(folder)
     assert again.problems == ()
@@ -69,6 +73,7 @@ RESULTS: dict[tuple[str, str], tuple[dict[str, int], int]] = {
     **{(name, "flipped"): ({}, 30) for name in STATES},
     **{(name, "cut"): ({}, 61) for name in STATES},
     **{(name, "missing"): ({}, 122) for name in STATES},
+    **{(PROJECTION, how): ({}, 122) for how in HARMS},
     **{("sentences.bin", how): ({}, 0) for how in HARMS},
     ("texts.jsonl", "flipped"): ({"lost": 1}, 0),
     ("texts.jsonl", "cut"): ({"lost": 62}, 0),
@@ -88,11 +93,13 @@ RESULTS: dict[tuple[str, str], tuple[dict[str, int], int]] = {
 
 @pytest.mark.parametrize("has_model", [True, False])
 @pytest.mark.parametrize("how", HARMS)
-@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("name", [*COLUMNS, PROJECTION])
 def test_repair_keeps_what_can_be_read_or_computed(made, harmed, toy_model, name, how, has_model):
     harm(harmed, name, how)
     problems = verify(harmed).problems
-    assert all(f"{name} {'was changed' if how == 'flipped' else 'is'}" in problem for problem in problems)
+    assert problems
+    is_changed = how == "flipped" or (name, how) == (PROJECTION, "cut")
+    assert all(f"{name} {'was changed' if is_changed else 'is'}" in problem for problem in problems)
     check_reading(harmed, toy_model)
     with pytest.raises(StoreDamagedError, match="verify"):
         Store(harmed).compact()
@@ -169,7 +176,7 @@ def test_a_damaged_manifest_without_a_copy_is_refused_and_left_alone(harmed):
 
 
 @pytest.mark.parametrize("how", HARMS)
-@pytest.mark.parametrize("name", ["index", "network"])
+@pytest.mark.parametrize("name", ["index", *SENTENCE_INDEX, "network"])
 def test_a_damaged_index_or_network_affects_nothing_else(made, harmed, toy_model, name, how):
     path = path_of(harmed, name)
     harm(harmed, name, how)
@@ -181,7 +188,7 @@ def test_a_damaged_index_or_network_affects_nothing_else(made, harmed, toy_model
     assert content_of(Snapshot.open(harmed)) == content_of(Snapshot.open(made))
     assert (Manifest.load(harmed).adaptation is None) == repaired.needs_training == (name == "network")
     assert repaired.lost_networks == (("adaptive",) if name == "network" else ())
-    assert repaired.is_whole == (name == "index")
+    assert repaired.is_whole == (name != "network")
     assert (harmed / "data-000001").exists()  # nothing was copied
 
 
@@ -200,7 +207,7 @@ def test_lost_states_are_restored_bit_by_bit(made, harmed, toy_model):
 
 
 def test_several_files_can_be_damaged_at_once(made, harmed, toy_model):
-    for name in ("sentences.bin", "units.bin", "keys.float16"):
+    for name in ("sentences.bin", "units.bin", "keys.int8"):
         harm(harmed, name, "flipped", 0.4)
     harm(harmed, LOG, "missing")
     repaired = repair(harmed, lambda manifest: toy_model)

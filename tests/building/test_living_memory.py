@@ -177,7 +177,8 @@ def test_merged_search_equals_search_in_one_store_with_all_entries(tmp_path):
     ]
     queries = torch.from_numpy(clustered(9, 8, 5).astype(np.float32))
     merged = MergedRetriever([Retriever(part) for part in parts])
-    near, expected = merged.search(queries, 12), Retriever(whole).search(queries, 12)
+    near = merged.start(None).search(queries, torch.zeros(9).long(), 12)
+    expected = Retriever(whole).search(queries, 12)
     torch.testing.assert_close(near.squared_distances, expected.squared_distances)
     torch.testing.assert_close(
         merged.keys_of(near.entry_ids).sub(queries.unsqueeze(1)).square().sum(2), near.squared_distances
@@ -375,13 +376,13 @@ def test_pairs_can_be_added_during_training(store_copy, toy_model, client, monke
     store = Store(store_copy, model=toy_model)
     from nearmt.training.train_store import StoreTrainer
 
-    train = StoreTrainer.train
+    train = StoreTrainer.train_and_decode
 
     def adding(self, dev):
         Store(store_copy, model=toy_model).add([NEW])
         return train(self, dev)
 
-    monkeypatch.setattr(StoreTrainer, "train", adding)
+    monkeypatch.setattr(StoreTrainer, "train_and_decode", adding)
     store.train(client.dev, settings=QUICK)
     assert (NEW.source, NEW.target) in sources_of(Translator(store_copy, model=toy_model), NEW.source)
 

@@ -65,12 +65,16 @@ def built(memory, model, out, **options) -> Snapshot:
 
 
 def assert_same_store(found: Snapshot, expected: Snapshot) -> None:
+    decoded, expected_keys = (snapshot.key_code.decode(snapshot.keys) for snapshot in (found, expected))
+    np.testing.assert_allclose(decoded, expected_keys, atol=2e-2, rtol=2e-3)
+    assert_same_store_apart_from_keys(found, expected)
+
+
+def assert_same_store_apart_from_keys(found: Snapshot, expected: Snapshot) -> None:
     for name in ("values", "positions", "sentences", "removals"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     np.testing.assert_array_equal(found.units[UNIT_FIELDS], expected.units[UNIT_FIELDS])
     assert list(found.all_units()) == list(expected.all_units())
-    decoded, expected_keys = (snapshot.key_code.decode(snapshot.keys) for snapshot in (found, expected))
-    np.testing.assert_allclose(decoded, expected_keys, atol=2e-2, rtol=2e-3)
     np.testing.assert_allclose(found.probabilities.astype(float), expected.probabilities.astype(float), atol=2e-3)
     counts = [snapshot.manifest.extent.counts for snapshot in (found, expected)]
     assert counts[0] == counts[1]
@@ -108,6 +112,23 @@ def test_int8_keys_share_one_range_and_workers_use_the_engine_of_the_model(ray_h
     assert expected_range
     np.testing.assert_allclose(found_range["lowest"], expected_range["lowest"], atol=1e-2)
     assert_same_store(found, expected)
+
+
+def test_reduced_keys_have_one_projection_in_all_workers(ray_here, memory, toy_model, tmp_path):
+    settings = replace(SMALL, dims=8)
+    expected = built(memory, toy_model, tmp_path / "local.store", settings=settings)
+    found = built(memory, toy_model, tmp_path / "ray.store", settings=settings, cluster=RaySettings())
+    assert found.keys.shape == expected.keys.shape == (len(expected), 8)
+    assert expected.key_code.projection is not None
+    np.testing.assert_allclose(found.key_code.projection, expected.key_code.projection, atol=1e-3)
+    differences = np.abs(found.keys.astype(int) - expected.keys.astype(int))
+    assert differences.max() <= 1, "only rounding differs"
+    assert (differences > 0).mean() < 0.01
+    assert_same_store_apart_from_keys(found, expected)
+    assert found.manifest.sentence_index is not None
+    assert expected.manifest.sentence_index is not None
+    checksums = [list(one.manifest.sentence_index.files.values()) for one in (found, expected)]
+    assert checksums[0] == checksums[1]
 
 
 def worker_pids() -> list[int]:

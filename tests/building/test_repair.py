@@ -46,7 +46,7 @@ def nearmt(*arguments: object) -> tuple[int, str, str]:
 
 
 def test_sentences_without_states_are_kept_until_a_later_repair(made, harmed, toy_model, no_model):
-    harm(harmed, "keys.float16", "cut")
+    harm(harmed, "keys.int8", "cut")
     before = content_of(Snapshot.open(made))
     code, output, errors = nearmt("verify", harmed, "--repair")
     assert code == 2
@@ -103,7 +103,7 @@ def test_adding_a_pair_again_computes_its_states(made, harmed, toy_model):
 
 
 def test_a_correction_of_a_sentence_without_states_replaces_it(harmed, toy_model):
-    harm(harmed, "keys.float16", "missing")
+    harm(harmed, "keys.int8", "missing")
     repair(harmed)
     store = Store(harmed, model=toy_model)
     assert store.add([pair("das letzte wort .", "the very last word .", "n4")]).replaced == 1
@@ -113,7 +113,7 @@ def test_a_correction_of_a_sentence_without_states_replaces_it(harmed, toy_model
 
 
 def test_a_store_without_any_states_still_works(harmed, toy_model):
-    harm(harmed, "keys.float16", "missing")
+    harm(harmed, "keys.int8", "missing")
     assert repair(harmed).waiting_sentences == 122
     store = Store(harmed, model=toy_model)
     assert Translator(harmed, model=toy_model, **VANILLA).translate([SOURCE])[0].text
@@ -125,7 +125,7 @@ def test_a_store_without_any_states_still_works(harmed, toy_model):
 
 
 def test_repair_refuses_another_model(harmed, client, tmp_path):
-    harm(harmed, "keys.float16", "flipped")
+    harm(harmed, "keys.int8", "flipped")
     other = Path(shutil.copytree(client.model, tmp_path / "other"))
     flip(other / "model.safetensors", 5000)
     before = {path: path.read_bytes() for path in harmed.rglob("*") if path.is_file()}
@@ -212,7 +212,7 @@ def test_without_hard_links_the_damaged_files_are_moved(made, harmed, toy_model,
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr("os.link", fail)
-    harm(harmed, "keys.float16", "flipped")
+    harm(harmed, "keys.int8", "flipped")
     damaged_files = repair(harmed, lambda manifest: toy_model).damaged_files
     assert damaged_files
     kept = Path(damaged_files)
@@ -244,7 +244,7 @@ class KilledAt:
         return called
 
 
-@pytest.mark.parametrize("name", ["keys.float16", "index", "manifest.json"])
+@pytest.mark.parametrize("name", ["keys.int8", "projection.float32", "index", "sentence index: postings", "manifest.json"])
 def test_a_killed_repair_leaves_the_damaged_or_the_repaired_store(made, toy_model, tmp_path, name):
     before, kills, commits = content_of(Snapshot.open(made)), 0, 0
     for number in range(1, 200):
@@ -284,7 +284,7 @@ def test_a_killed_repair_leaves_the_damaged_or_the_repaired_store(made, toy_mode
 
 
 def test_a_repair_on_a_full_disk_changes_nothing(made, harmed, toy_model, monkeypatch):
-    harm(harmed, "keys.float16", "flipped")
+    harm(harmed, "keys.int8", "flipped")
     old = verify(harmed).problems
 
     def fail(*args, **options):

@@ -160,10 +160,14 @@ def test_explain_shows_the_segments(client):
     assert {"segment", "weight", "squared_distance"} <= set(content["tokens"][0]["neighbors"][0])
 
 
-def test_info_and_verify(client, store_copy):
+def test_info_and_verify(client, store_copy, token_store):
     code, out, _ = nearmt("info", client.store)
     assert code == 0
-    for word in ("500 sentences", "de → en", "Flat", "recall", "meta-k"):
+    for word in ("500 sentences", "de → en", "retrieval    sentences", "index        500 sentences", "meta-k"):
+        assert word in out
+    code, out, _ = nearmt("info", token_store)
+    assert code == 0
+    for word in ("retrieval    tokens", "tokens: Flat", "recall"):
         assert word in out
     _, out, _ = nearmt("info", client.store, "--json")
     assert json.loads(out)["entries"] > 4000
@@ -174,7 +178,7 @@ def test_info_and_verify(client, store_copy):
     content = bytearray(keys.read_bytes())
     content[100] ^= 4
     keys.write_bytes(content)
-    assert_one_sentence(nearmt("verify", store_copy, "-q"), r"commit 1 .*keys\.float16 was changed")
+    assert_one_sentence(nearmt("verify", store_copy, "-q"), r"commit 1 .*keys\.int8 was changed")
 
 
 def _bad_files(folder: Path) -> dict[str, tuple[list[Path], str]]:

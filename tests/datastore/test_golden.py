@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from nearmt.datastore import Manifest, verify
+from nearmt.errors import StoreMismatchError
+from nearmt.retrieval.indexing import IndexSettings
 from nearmt.store import Store
 from nearmt.translator import Translator
 
@@ -72,6 +74,31 @@ def test_the_golden_store_covers_the_whole_format():
     assert counts.units > counts.sentences
     assert manifest.model["name"] == golden.NAME
     assert sum(path.stat().st_size for path in GOLDEN.rglob("*") if path.is_file()) < 400_000
+
+
+def test_the_golden_store_can_be_searched_by_sentences(model, expected, tmp_path):
+    store = Store(shutil.copytree(GOLDEN / "store", tmp_path / "store"), model=model)
+    before = store.manifest
+    assert (before.retrieval, before.sentence_index, before.dims) == ("tokens", None, None)
+    store.index(IndexSettings(retrieval="sentences"))
+    now = store.manifest
+    assert (now.retrieval, now.index, now.key_range) == ("sentences", None, before.key_range)
+    assert now.sentence_index.num_sentences == now.num_sentences
+    assert store.verify().is_sound
+    assert json.loads((store.folder / "manifest.json").read_text(encoding="utf-8"))["format"] == 3
+    text = expected["translations"][0]["source"]
+    with pytest.raises(StoreMismatchError, match="run nearmt train"):
+        Translator(store.folder, model=model)
+    vanilla = {"method": "vanilla", "k": 4, "temperature": 1.0, "knn_share": 0.5}
+    found = Translator(store.folder, model=model, **vanilla).explain(text)
+    assert found.text
+    near = [neighbor.segment.source for token in found.tokens for neighbor in token.neighbors]
+    assert near
+    assert all(set(source.split()) & set(text.split()) for source in near)
+    store.add([("die neue zelle .", "the new cell .")])
+    store.compact()
+    assert store.manifest.retrieval == "sentences"
+    assert store.verify().is_sound
 
 
 def test_the_golden_store_can_be_changed(model, expected, tmp_path):

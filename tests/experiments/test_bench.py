@@ -152,7 +152,7 @@ def test_mapping_to_another_width_preserves_distances():
     keys = np.random.default_rng(5).standard_normal((NUM_QUERIES, 16)).astype(np.float16)
 
     class Source:
-        manifest = SimpleNamespace(width=16)
+        manifest = SimpleNamespace(key_dims=16)
 
         def __len__(self):
             return len(keys)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmt.markup import split_sentences, split_text, translate_long
-from nearmt.markup.splitting import tokenize_to_fit
+from nearmt.markup.splitting import TokenizedText, tokenize_to_fit
 from properties import examples
 
 WORDS = st.sampled_from(["die", "z. B.", "Ende.", "neu!", "\n", "\r\n", "  ", "\u00a0", "„Zitat“", "你好。"])
@@ -68,7 +68,10 @@ class WordTokenizer:
 
 def test_text_that_fits_is_tokenised_once():
     tokenize = WordTokenizer()
-    assert tokenize_to_fit(["ein Hund", "da"], tokenize, max_tokens=2) == [[[3, 4]], [[2]]]
+    assert tokenize_to_fit(["ein Hund", "da"], tokenize, max_tokens=2) == [
+        [TokenizedText("ein Hund", [3, 4])],
+        [TokenizedText("da", [2])],
+    ]
     assert tokenize.texts == ["ein Hund", "da"]
     assert tokenize_to_fit([], tokenize, max_tokens=2) == []
 
@@ -83,8 +86,9 @@ def test_long_text_is_cut_at_sentence_ends_then_at_spaces():
 @given(text=st.lists(st.sampled_from(["a", "bc.", "d!", "efg"]), min_size=1, max_size=30).map(" ".join))
 def test_parts_have_all_words_in_order_and_fit(text):
     (parts,) = tokenize_to_fit([text], WordTokenizer(), max_tokens=3)
-    assert [token for part in parts for token in part] == [len(word) for word in text.split()]
-    assert all(1 <= len(part) <= 3 for part in parts)
+    assert [token for part in parts for token in part.token_ids] == [len(word) for word in text.split()]
+    assert all(1 <= len(part.token_ids) <= 3 for part in parts)
+    assert " ".join(part.text for part in parts) == text
 
 
 def test_text_without_spaces_is_cut_anywhere():
@@ -92,5 +96,7 @@ def test_text_without_spaces_is_cut_anywhere():
         return [[ord(char) for char in text] for text in texts]
 
     (parts,) = tokenize_to_fit(["你好。世界很大"], tokenize, max_tokens=3)
-    assert ["".join(map(chr, part)) for part in parts] == ["你好。", "世界", "很大"]
-    assert tokenize_to_fit(["你好"], tokenize, max_tokens=0) == [[[ord("你")], [ord("好")]]]  # no shorter parts exist
+    assert ["".join(map(chr, part.token_ids)) for part in parts] == ["你好。", "世界", "很大"]
+    assert [part.text for part in parts] == ["你好。", "世界", "很大"]
+    ((one, other),) = tokenize_to_fit(["你好"], tokenize, max_tokens=0)  # no shorter parts exist
+    assert (one, other) == (TokenizedText("你", [ord("你")]), TokenizedText("好", [ord("好")]))

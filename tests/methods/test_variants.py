@@ -33,6 +33,9 @@ class Columns:
     keys: np.ndarray
     probabilities: np.ndarray
 
+    def project(self, states: torch.Tensor) -> torch.Tensor:
+        return states.float()
+
     def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
         return entries_of(self.keys, entry_ids)
 

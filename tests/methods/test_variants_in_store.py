@@ -8,7 +8,7 @@ import torch
 
 import nearmt.datastore.snapshot
 import nearmt.methods.retrieved
-from nearmt.datastore import Manifest
+from nearmt.datastore import Manifest, Snapshot
 from nearmt.datastore.snapshot import entries_of
 from nearmt.decoding.evidence import explain_tokens
 from nearmt.errors import SettingError, StoreMismatchError
@@ -16,6 +16,7 @@ from nearmt.evaluation.evaluate import evaluate
 from nearmt.evaluation.scores import bleu
 from nearmt.methods.registry import METHODS, VARIANTS, MethodRequest, make_method
 from nearmt.methods.retrieved import Retrieved, top_probabilities
+from nearmt.retrieval.modes import open_retriever
 from nearmt.retrieval.search import Retriever
 from nearmt.store import Store
 from nearmt.training.devset import collect_cache, dev_from_pairs
@@ -63,10 +64,11 @@ def test_a_variant_uses_the_clients_terms_and_gives_evidence(trained, toy_model,
 def test_evidence_agrees_with_what_decoding_saw(trained, toy_model, client, name):
     """The same weights whether tokens are decoded one by one or forced all at once."""
     translator = Translator(trained, model=toy_model, method=name)
-    (source,) = toy_model.tokenize_sources([client.test_pairs[0][0]])
+    text = client.test_pairs[0][0]
+    (source,) = toy_model.tokenize_sources([text])
     decoder = translator.decoder(translator.method)
-    (hypotheses,) = decoder.decode([source])
-    evidence = explain_tokens(decoder, source, hypotheses[0].token_ids)
+    (hypotheses,) = decoder.decode([source], texts=[text])
+    evidence = explain_tokens(decoder, source, hypotheses[0].token_ids, text=text)
     product = torch.tensor([token.probability for token in evidence]).log().sum().item()
     assert hypotheses[0].score == pytest.approx(product / len(evidence) ** 0.6, abs=1e-3)
 
@@ -123,7 +125,7 @@ def test_damage_is_found_and_the_second_training_deletes_old_networks(trained, t
     before = Store(folder).snapshot()
     old = folder / before.manifest.adaptation.networks["robust"]
     Store(folder).train(client.dev, model=toy_model, settings=QUICK)
-    assert make_method(MethodRequest("robust"), before, Retriever(before), "torch") is not None, (
+    assert make_method(MethodRequest("robust"), before, open_retriever(before), "torch") is not None, (
         "an open reader can still load it"
     )
     Store(folder).train(client.dev, model=toy_model, settings=replace(QUICK, methods=("robust",)))
@@ -137,17 +139,22 @@ def test_damage_is_found_and_the_second_training_deletes_old_networks(trained, t
 
 def test_columns_are_only_fetched_by_the_methods_that_use_them(trained, toy_model, client, monkeypatch):
     seen = []
-    fetch, top = entries_of, top_probabilities
+    fetch, keys_of, top = entries_of, Snapshot.keys_of, top_probabilities
 
     def counting_fetch(column, entry_ids):
-        seen.append("keys" if column.ndim == 2 else "stored")
+        seen.append("stored")
         return fetch(column, entry_ids)
+
+    def counting_keys(snapshot, entry_ids):
+        seen.append("keys")
+        return keys_of(snapshot, entry_ids)
 
     def counting_top(log_probs):
         seen.append("top")
         return top(log_probs)
 
     monkeypatch.setattr("nearmt.datastore.snapshot.entries_of", counting_fetch)
+    monkeypatch.setattr(Snapshot, "keys_of", counting_keys)
     monkeypatch.setattr("nearmt.methods.retrieved.top_probabilities", counting_top)
     expected = {"adaptive": set(), "vanilla": set(), "uniform": set(), "kernel": {"keys"}, "robust": {"stored", "top"}}
     for name, parts in expected.items():

@@ -26,8 +26,7 @@ SMALL = IndexSettings(num_probes=16, max_k=8, memory=600_000)  # bytes, far less
 @pytest.fixture(scope="module")
 def mapped(tmp_path_factory) -> Snapshot:
     snapshot = make_store(tmp_path_factory.mktemp("mapped"), clustered(ENTRIES, 32), per_sentence=4)
-    index = index_snapshot(snapshot, SMALL)
-    snapshot.manifest.changed(index=index).save(snapshot.folder)
+    index_snapshot(snapshot, SMALL).added_to(snapshot.manifest).save(snapshot.folder)
     return Snapshot.open(snapshot.folder)
 
 
@@ -68,7 +67,7 @@ def test_entries_that_are_not_allowed_are_not_found(mapped):
 
 def test_new_entries_are_found_and_compaction_indexes_them(tmp_path):
     snapshot = make_store(tmp_path / "store", clustered(ENTRIES, 32), per_sentence=4)
-    snapshot.manifest.changed(index=index_snapshot(snapshot, SMALL)).save(snapshot.folder)
+    index_snapshot(snapshot, SMALL).added_to(snapshot.manifest).save(snapshot.folder)
     before = Retriever(Snapshot.open(snapshot.folder))
     keys = clustered(6000, 32, seed=9)
     data = CommitData(
@@ -97,7 +96,7 @@ def test_new_entries_are_found_and_compaction_indexes_them(tmp_path):
 
 def test_a_truncated_or_missing_part_is_named(tmp_path):
     snapshot = make_store(tmp_path / "store", clustered(ENTRIES, 32), per_sentence=4)
-    snapshot.manifest.changed(index=index_snapshot(snapshot, SMALL)).save(snapshot.folder)
+    index_snapshot(snapshot, SMALL).added_to(snapshot.manifest).save(snapshot.folder)
     part = snapshot.folder / list(Snapshot.open(snapshot.folder).manifest.index.files)[1]
     whole = part.read_bytes()
     part.write_bytes(whole[:-10])

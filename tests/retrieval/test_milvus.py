@@ -89,8 +89,7 @@ def uri(request) -> str:
 
 def indexed(snapshot: Snapshot, uri: str, factory: str = "milvus", **options: int) -> Snapshot:
     """The store with a committed index in Milvus."""
-    description = index_snapshot(snapshot, IndexSettings(factory, uri=uri, **options))
-    manifest = snapshot.manifest.changed(index=description)
+    manifest = index_snapshot(snapshot, IndexSettings(factory, uri=uri, **options)).added_to(snapshot.manifest)
     manifest.save(snapshot.folder)
     return Snapshot(snapshot.folder, manifest)
 
@@ -221,12 +220,12 @@ def evidence(translator: Translator, text: str) -> list[list[tuple[str, str, flo
     ]
 
 
-def test_a_changing_store_gives_the_same_results_as_with_faiss(store_copy, toy_model, lite, tmp_path, monkeypatch):
+def test_a_changing_store_gives_the_same_results_as_with_faiss(token_store_copy, toy_model, lite, tmp_path, monkeypatch):
     monkeypatch.setattr(indexing, "_MIN_ADDED", 20)
     # So that both stores compute distances with torch: faiss rounds differently, which would break ties.
     monkeypatch.setattr("nearmt.retrieval.search._ADDED_AT_ONCE", 256)
-    twin = Path(shutil.copytree(store_copy, tmp_path / "twin.store"))
-    stores = [in_milvus(Store(store_copy, model=toy_model), lite, "milvus:FLAT"), Store(twin, model=toy_model)]
+    twin = Path(shutil.copytree(token_store_copy, tmp_path / "twin.store"))
+    stores = [in_milvus(Store(token_store_copy, model=toy_model), lite, "milvus:FLAT"), Store(twin, model=toy_model)]
     translators = [Translator(store.folder, model=toy_model) for store in stores]
 
     def same() -> None:
@@ -266,16 +265,16 @@ def test_a_changing_store_gives_the_same_results_as_with_faiss(store_copy, toy_m
     assert before.collection not in listed
     assert stores[0].verify().is_sound
     # Back to faiss: nothing is left in Milvus.
-    stores[0].index(IndexSettings())
+    stores[0].index(IndexSettings(retrieval="tokens"))
     same()
     assert compacted.collection not in Connection(lite).call("list_collections")
     assert stores[0].manifest.index.kind == "faiss"
 
 
-def test_a_new_origin_of_a_sentence_is_written_with_the_next_entries(store_copy, toy_model, lite, monkeypatch):
+def test_a_new_origin_of_a_sentence_is_written_with_the_next_entries(token_store_copy, toy_model, lite, monkeypatch):
     monkeypatch.setattr(indexing, "_MIN_ADDED", 1)
     monkeypatch.setattr(search, "_COMPARED", 0)
-    store = in_milvus(Store(store_copy, model=toy_model), lite, "milvus:FLAT")
+    store = in_milvus(Store(token_store_copy, model=toy_model), lite, "milvus:FLAT")
     known = next(store.snapshot().texts())
     store.add([SentencePair(known.source, known.target, "u", "client-x")])  # no new entry: not written yet
     retriever = Retriever(store.snapshot())
@@ -292,10 +291,10 @@ def test_a_new_origin_of_a_sentence_is_written_with_the_next_entries(store_copy,
     assert Retriever(snapshot).filtered(only).search(state, 1).entry_ids.item() == 0
 
 
-def test_readers_of_older_snapshots_see_no_change(store_copy, toy_model, lite, monkeypatch):
+def test_readers_of_older_snapshots_see_no_change(token_store_copy, toy_model, lite, monkeypatch):
     monkeypatch.setattr(indexing, "_MIN_ADDED", 1)
-    store = in_milvus(Store(store_copy, model=toy_model), lite, "milvus:FLAT")
-    old = Reader(store_copy).retriever
+    store = in_milvus(Store(token_store_copy, model=toy_model), lite, "milvus:FLAT")
+    old = Reader(token_store_copy).retriever
     states = torch.from_numpy(store.snapshot().float_keys(slice(0, 5)))
     before = old.search(states, 8)
     store.add([SentencePair(f"{TEXT} {n}", f"today opens the sheet {n}", f"x{n}") for n in range(12)])
@@ -307,29 +306,29 @@ def test_readers_of_older_snapshots_see_no_change(store_copy, toy_model, lite, m
     assert torch.equal(before.entry_ids, after.entry_ids)
 
 
-def test_a_copied_store_never_writes_to_or_drops_the_collection(store_copy, toy_model, lite, tmp_path, monkeypatch):
+def test_a_copied_store_never_writes_to_or_drops_the_collection(token_store_copy, toy_model, lite, tmp_path, monkeypatch):
     monkeypatch.setattr(indexing, "_MIN_ADDED", 1)
-    store = in_milvus(Store(store_copy, model=toy_model), lite, "milvus:FLAT")
+    store = in_milvus(Store(token_store_copy, model=toy_model), lite, "milvus:FLAT")
     name = store.manifest.index.collection
-    twin = Store(Path(shutil.copytree(store_copy, tmp_path / "twin.store")), model=toy_model)
+    twin = Store(Path(shutil.copytree(token_store_copy, tmp_path / "twin.store")), model=toy_model)
     twin.add([NEW])
     assert twin.manifest.index == store.manifest.index
     twin.compact()
     assert twin.manifest.index.collection != name
     assert name in Connection(lite).call("list_collections")
-    moved = store_copy.rename(tmp_path / "moved.store")
+    moved = token_store_copy.rename(tmp_path / "moved.store")
     Store(moved, model=toy_model).add([NEW])
     assert Manifest.load(moved).index.num_entries == Manifest.load(moved).num_entries
 
 
-def test_additions_succeed_while_milvus_is_unavailable(store_copy, toy_model, monkeypatch, caplog):
+def test_additions_succeed_while_milvus_is_unavailable(token_store_copy, toy_model, monkeypatch, caplog):
     monkeypatch.setattr(indexing, "_MIN_ADDED", 1)
     monkeypatch.setenv("NEARMT_MILVUS_TIMEOUT", "1")
-    manifest = Manifest.load(store_copy)
-    name = collection.owned_prefix(store_copy, manifest) + "x"
+    manifest = Manifest.load(token_store_copy)
+    name = collection.owned_prefix(token_store_copy, manifest) + "x"
     record = IndexRecord("milvus", "milvus:FLAT", 1, 0, uri="http://127.0.0.1:1", collection=name, reranked=8)
-    manifest.changed(index=record).save(store_copy)
-    store = Store(store_copy, model=toy_model)
+    manifest.changed(index=record).save(token_store_copy)
+    store = Store(token_store_copy, model=toy_model)
     began = time.monotonic()
     for number in range(20):
         assert store.add([SentencePair(f"{TEXT} {number}", "x .", f"u{number}")]).added == 1
@@ -337,8 +336,8 @@ def test_additions_succeed_while_milvus_is_unavailable(store_copy, toy_model, mo
     assert sum("not in the index" in record.message for record in caplog.records) == 1
 
 
-def test_indexing_recreates_a_dropped_collection(store_copy, toy_model, lite):
-    store = in_milvus(Store(store_copy, model=toy_model), lite)
+def test_indexing_recreates_a_dropped_collection(token_store_copy, toy_model, lite):
+    store = in_milvus(Store(token_store_copy, model=toy_model), lite)
     Connection(lite).call("drop_collection", store.manifest.index.collection)
     states = torch.from_numpy(store.snapshot().float_keys(slice(0, 2)))
     with pytest.raises(IndexUnavailableError, match="run nearmt index"):
@@ -438,15 +437,15 @@ def test_a_missing_package_is_reported_in_one_sentence(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["lite", REAL])
 def test_the_server_answers_503_while_milvus_is_stopped_and_recovers(
-    request, store_copy, toy_model, tmp_path, monkeypatch, kind
+    request, token_store_copy, toy_model, tmp_path, monkeypatch, kind
 ):
     milvus = request.getfixturevalue("real_server") if kind == "real" else LiteServer(tmp_path / "milvus")
     try:
         if kind == "lite":
             milvus.start()
-        in_milvus(Store(store_copy, model=toy_model), milvus.uri, "milvus:FLAT")
+        in_milvus(Store(token_store_copy, model=toy_model), milvus.uri, "milvus:FLAT")
         monkeypatch.setenv("NEARMT_MILVUS_TIMEOUT", "3")
-        with running(settings_for(store_copy)) as server:
+        with running(settings_for(token_store_copy)) as server:
             wait_until_it_works(server)
             expected = server.translate(TEXT)
             milvus.stop()
@@ -464,7 +463,7 @@ def test_the_server_answers_503_while_milvus_is_stopped_and_recovers(
                 assert (reply.status_code, reply.headers["Retry-After"]) == (503, "5")
                 assert "search engine" in reply.text
             assert server.translate(TEXT, method="base")  # the plain model needs no search
-            with running(settings_for(store_copy)) as started_without:  # it starts without Milvus
+            with running(settings_for(token_store_copy)) as started_without:  # it starts without Milvus
                 assert started_without.post("/v1/translate", {"text": TEXT}).status_code == 503
                 milvus.start()
                 for one in (server, started_without):

@@ -240,6 +240,8 @@ class Builder:
         """True if an interrupted build has made these indexes already."""
         if manifest.sentence_index is None or settings.retrieval == SENTENCES:
             return manifest.sentence_index is not None and manifest.index is None
+        if manifest.adaptation is None and manifest.retrieval != settings.retrieval:
+            return False
         old, factory = manifest.index, settings.factory_for(manifest.num_entries, manifest.key_dims)
         wanted = (factory, settings.num_probes, settings.reranked, settings.uri)
         return old is not None and wanted == (old.factory, old.num_probes, old.reranked, old.uri)

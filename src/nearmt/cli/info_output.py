@@ -32,6 +32,7 @@ def print_info(described: dict[str, Any]) -> None:
         ("languages", f"{languages['source'] or '?'} → {languages['target'] or '?'}"),
         ("model", f"{model['name']} ({model['architecture']}, width {model['width']})"),
         ("memory", f"{sentences}, {entries}, {number_of(described['units'], 'unit')}"),
+        ("keys", f"{described['keys']}, {number_of(described['dims'], 'dimension')}"),
         ("on disk", f"{size_text(on_disk['data'])} data, {size_text(on_disk['index'])} index"),
         ("dropped", counts_text(described["dropped"]) or "nothing"),
         ("retrieval", described["retrieval"]),

@@ -246,14 +246,14 @@ def projection_problem(folder: Path, manifest: Manifest) -> str | None:
 def damaged_parts(folder: Path, manifest: Manifest, commit: CommitRecord) -> dict[str, str]:
     """Column → problem, for each column whose part of the commit is missing or does not match its checksum."""
     bad = {}
-    has_projection = projection_problem(folder, manifest) is None
+    projection = projection_problem(folder, manifest)
     for column in columns_of(manifest):
         path = folder / manifest.data_folder / column.name
         start, length = column.range_of(commit)
         if not length:
             continue
-        if column.name.startswith("keys.") and not has_projection:
-            bad[column.name] = f"is useless without {PROJECTION}"
+        if column.name.startswith("keys.") and projection is not None:
+            bad[column.name] = f"cannot be read: {PROJECTION} {projection}"
         elif not path.exists() or path.stat().st_size < start + length:
             bad[column.name] = "is cut short" if path.exists() else "is missing"
         elif sha256_of(path, start, length) != commit.sha256.get(column.name):

@@ -28,17 +28,19 @@ class Copier:
         """`original` is the folder of the store to copy, and `like` its manifest."""
         self.folder = folder
         self.manifest = replace(like, generation=like.generation + 1, extent=Extent(), index=None, sentence_index=None)
-        self._copy_projection(original / like.data_folder / PROJECTION)
+        self._use_key_code(original, like)
         self._sentences = np.zeros(0, np.int64)  # old number → new number, -1 if not copied
         self._units = np.zeros(0, np.int64)
         self._removals = 0  # number of the original's removals that were applied
 
-    def _copy_projection(self, source: Path) -> None:
-        """Copy the principal components of reduced keys: the copy's keys are coded in the same way."""
-        if "projection" in (self.manifest.key_range or {}):
+    def _use_key_code(self, original: Path, like: Manifest) -> None:
+        """Code the copy's keys in the same way, with a copy of the principal components of reduced keys."""
+        self.manifest = replace(self.manifest, key_range=like.key_range)
+        if "projection" in (like.key_range or {}):
+            source, target = original / like.data_folder, self.folder / self.manifest.data_folder
             with storage_errors(self.folder):
-                (self.folder / self.manifest.data_folder).mkdir(exist_ok=True)
-                replace_file(self.folder / self.manifest.data_folder / PROJECTION, source.read_bytes())
+                target.mkdir(exist_ok=True)
+                replace_file(target / PROJECTION, (source / PROJECTION).read_bytes())
 
     def copy(
         self,
@@ -50,6 +52,8 @@ class Copier:
 
         Sentences without states stay without them, unless `decode` computes them.
         """
+        if self.manifest.lacks_key_code:  # an empty store gets its first keys while it is copied
+            self._use_key_code(snapshot.folder, snapshot.manifest)
         done, units_done = len(self._sentences), len(self._units)
         self._sentences = np.concatenate([self._sentences, np.full(len(snapshot.sentences) - done, -1)])
         self._units = np.concatenate([self._units, np.full(len(snapshot.units) - units_done, -1)])

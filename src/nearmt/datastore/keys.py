@@ -71,6 +71,13 @@ class KeyCode:
         projected: np.ndarray = points @ self.projection
         return projected
 
+    def lift(self, points: np.ndarray) -> np.ndarray:
+        """Points (n, dims) as states (n, width): what a projection left out is 0."""
+        if self.projection is None:
+            return points
+        lifted: np.ndarray = points @ self.projection.T
+        return lifted
+
     @cached_property
     def levels_line(self) -> tuple[np.ndarray, np.ndarray]:
         """(dims,) each: points minus the first, times the second, are in units of int8 values, not rounded."""

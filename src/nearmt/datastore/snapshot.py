@@ -256,7 +256,7 @@ def open_latest(folder: Path, open_with: Callable[[Path, Manifest], T]) -> T:
             return open_with(folder, manifest)
         except (StoreError, FileNotFoundError):
             newer = Manifest.load(folder)
-            if newer.generation == manifest.generation and newer.index == manifest.index:
+            if (newer.data_folder, newer.index_files) == (manifest.data_folder, manifest.index_files):
                 raise
             manifest = newer
     return open_with(folder, manifest)

@@ -89,7 +89,8 @@ def verify(folder: Path, on_commit: Callable[[int], None] = lambda number: None)
 
 def _is_current(manifest: Manifest, newest: Manifest) -> bool:
     """True if a manifest names the same files as the newest one."""
-    return all(getattr(manifest, part) == getattr(newest, part) for part in ("generation", "index", "adaptation"))
+    parts = ("generation", "index", "sentence_index", "adaptation")
+    return all(getattr(manifest, part) == getattr(newest, part) for part in parts)
 
 
 def _log_problem(path: Path, wanted: int) -> str:

@@ -26,7 +26,16 @@ class MergedRetriever:
         return self._retrievers[0].project(states)
 
     def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
-        return self._gathered([r.keys_of(ids) for r, ids in self._by_store(entry_ids)])
+        """In the space of the first store's keys."""
+        return self._gathered([self._moved(r, r.keys_of(ids)) for r, ids in self._by_store(entry_ids)])
+
+    def _moved(self, retriever: StoreRetriever, keys: torch.Tensor) -> torch.Tensor:
+        """Keys of one store as points in the space of the first store's keys."""
+        own, first = retriever.snapshot.key_code, self._retrievers[0].snapshot.key_code
+        if retriever is self._retrievers[0] or (own.projection is None and first.projection is None):
+            return keys
+        lifted = own.lift(keys.flatten(0, -2).numpy())
+        return torch.from_numpy(first.project(lifted)).view(*keys.shape[:-1], first.dims)
 
     def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
         return self._gathered([r.probabilities_of(ids) for r, ids in self._by_store(entry_ids)])
@@ -58,9 +67,9 @@ class MergedRetriever:
         entry_ids = []
         for place, near in enumerate(found):
             ids = torch.where(near.found, near.entry_ids + place * _STORE, -1)
-            for earlier in codes[:place]:
-                is_there = (codes[place].unsqueeze(2) == earlier.unsqueeze(1)).any(dim=2)
-                ids = ids.masked_fill(is_there, -1)
+            for earlier, in_earlier in zip(codes[:place], found, strict=False):
+                is_same = codes[place].unsqueeze(2) == earlier.unsqueeze(1)
+                ids = ids.masked_fill((is_same & in_earlier.found.unsqueeze(1)).any(dim=2), -1)
             entry_ids.append(ids)
         distances = torch.hstack([near.squared_distances for near in found])
         tokens = torch.hstack([near.token_ids for near in found])

@@ -1,5 +1,6 @@
 """Runs compiled loops over rows in several threads. They do not hold Python's lock."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -13,6 +14,9 @@ _ROWS_PER_THREAD = 16  # with fewer rows a second thread does not pay
 def pool() -> ThreadPoolExecutor:
     """The threads, as many as torch uses."""
     return ThreadPoolExecutor(max(1, torch.get_num_threads()), thread_name_prefix="retrieval")
+
+
+os.register_at_fork(after_in_child=pool.cache_clear)  # threads do not survive a fork
 
 
 def in_threads(work: Callable[[int, int], object], rows: int) -> None:

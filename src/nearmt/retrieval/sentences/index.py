@@ -134,6 +134,8 @@ class SentenceIndex:
         order = order[frequencies[order] > 0]
         read = np.searchsorted(np.cumsum(frequencies[order]), _POSTINGS, side="right")
         order = order[: max(read, 1)]
+        if not read:
+            _keep_newest(ranges, order, _POSTINGS)
         weights = np.log1p(len(allowed) / np.maximum(frequencies[order], 1)).astype(np.float32)
         scores, touched = self._scratch_arrays()
         found = 0
@@ -144,7 +146,6 @@ class SentenceIndex:
                 weights,
                 segment.postings,
                 allowed,
-                _POSTINGS,
                 segment.first,
                 scores,
                 touched,
@@ -179,6 +180,13 @@ class SentenceIndex:
             self._scratch.arrays = np.zeros(total, np.float32), np.empty(total, np.int64)
         arrays: tuple[np.ndarray, np.ndarray] = self._scratch.arrays
         return arrays
+
+
+def _keep_newest(ranges: Sequence[tuple[np.ndarray, np.ndarray]], order: np.ndarray, count: int) -> None:
+    """Shorten the ranges of an n-gram that too many sentences have to its last postings."""
+    for begins, ends in reversed(ranges):
+        begins[order] = np.maximum(begins[order], ends[order] - count)
+        count -= int((ends[order] - begins[order]).sum())
 
 
 def build_sentence_index(

@@ -34,14 +34,14 @@ def indexed_ngrams(terms, starts):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def add_scores(begins, ends, weights, postings, allowed, max_postings, first, scores, touched, found):  # type: ignore[no-untyped-def]
+def add_scores(begins, ends, weights, postings, allowed, first, scores, touched, found):  # type: ignore[no-untyped-def]
     """Add the weight of each n-gram to the sentences of one segment that have it.
 
     `touched` gets the sentences with a score. Returns how many there are now.
     """
     for ngram in range(len(begins)):
         weight = weights[ngram]
-        for at in range(begins[ngram], min(ends[ngram], begins[ngram] + max_postings)):
+        for at in range(begins[ngram], ends[ngram]):
             sentence = first + np.int64(postings[at])
             if allowed[sentence]:
                 if scores[sentence] == 0:
@@ -108,6 +108,12 @@ def shared_ngrams(candidates, terms, starts, hashes, numbers, num_ngrams):  # ty
 
 
 @compiled
+def _is_before(gains, one, other):  # type: ignore[no-untyped-def]
+    """True if a candidate is chosen before another one: of equal gains, the newest."""
+    return gains[one] > gains[other] or (gains[one] == gains[other] and one > other)
+
+
+@compiled
 def _sink(heap, gains, size):  # type: ignore[no-untyped-def]
     """Restore the order of a heap, whose greatest gain comes first, after that of its first candidate has shrunk."""
     place = 0
@@ -116,9 +122,9 @@ def _sink(heap, gains, size):  # type: ignore[no-untyped-def]
         child = 2 * place + 1
         if child >= size:
             break
-        if child + 1 < size and gains[heap[child + 1]] > gains[heap[child]]:
+        if child + 1 < size and _is_before(gains, heap[child + 1], heap[child]):
             child += 1
-        if gains[heap[child]] <= gains[candidate]:
+        if not _is_before(gains, heap[child], candidate):
             break
         heap[place] = heap[child]
         place = child
@@ -143,7 +149,7 @@ def cover(shared, counts, weights, costs, decay, max_cost):  # type: ignore[no-u
         for at in range(begins[candidate], begins[candidate + 1]):
             gain += current[shared[at]]
         gains[candidate] = gain / np.float32(costs[candidate])
-    heap = np.argsort(-gains, kind="mergesort")  # sorted, and so a heap
+    heap = total - 1 - np.argsort(-gains[::-1], kind="mergesort")  # sorted, and so a heap
     chosen = np.empty(total, np.int64)
     count, size, spent = 0, total, np.int64(0)
     while size and spent < max_cost and gains[heap[0]] > 0:

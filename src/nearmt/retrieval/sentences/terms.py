@@ -16,8 +16,13 @@ import numpy as np
 _UNSPACED = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
 )
-_TERM = re.compile(rf"[{_UNSPACED}]|\d+|(?:(?![\d{_UNSPACED}])\w)+|[^\w\s]")
-_MARKS = re.compile(r"[^\w\s]")
+# Accents, vowel signs and joiners, which \w does not match: of Latin to Arabic, of India, of scripts without spaces.
+_INSIDE = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0971-\u0dff\u200c\u200d"
+    "\u0e30-\u0e4e\u0eb0-\u0ecd\u0f71-\u0f84\u0f90-\u0fbc\u102b-\u103e\u17b4-\u17d3"
+)
+_TERM = re.compile(rf"[{_UNSPACED}]|\d+|(?:(?![\d{_UNSPACED}])[\w{_INSIDE}])+|[^\w\s]")
+_MARKS = re.compile(rf"[^\w\s{_INSIDE}]")
 
 
 @lru_cache(maxsize=1 << 18)
