@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress, islice
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from nearmt.building.compatibility import ModelRequest, as_request, check_model, check_values, load_model
 from nearmt.corpus import normalise_space
@@ -75,8 +75,6 @@ class Translator:
         offline: bool = False,
         engine: str | None = None,
     ) -> None:
-        if exact not in get_args(Exact):
-            raise SettingError(f"`exact` takes {' or '.join(get_args(Exact))}, not {exact}")
         given = [store] if isinstance(store, str | Path | Reader) else list(store)
         if not given:
             raise SettingError("a translator needs at least one store")
@@ -93,7 +91,7 @@ class Translator:
             check_values(reader.snapshot, model)
         self.decoding = decoding or DecodingSettings()
         self.filter = filter or Filter()
-        self.exact = exact
+        self.exact = check_exact(exact)
         if isinstance(method, str):
             method = MethodRequest(method, k, temperature, knn_share)
         elif (k, temperature, knn_share) != (None, None, None):
@@ -218,6 +216,14 @@ class Translator:
         (translation,) = self.translate([text])
         _ = translation.tokens
         return translation
+
+
+def check_exact(given: str) -> Exact:
+    """What to do with a text that is stored, if it is one of the choices."""
+    for choice in get_args(Exact):
+        if given == choice:
+            return cast(Exact, choice)
+    raise SettingError(f"`exact` takes {' or '.join(get_args(Exact))}, not {given!r}")
 
 
 def _explain_parts(

@@ -10,6 +10,7 @@ from nearmt.datastore.snapshot import Snapshot
 
 _UNSORTED = 4096  # new sentences whose hashes are compared one by one
 
+
 class SortedColumn:
     """A sorted column of hashes, to find the rows with a value."""
 
@@ -35,6 +36,8 @@ class SourceLookup:
 
     def __init__(self, snapshot: Snapshot, known: "SourceLookup | None" = None) -> None:
         self._snapshot = snapshot
+        self._sorted: SortedColumn
+        self._num_sorted: int
         total = len(snapshot.sentences)
         if known is not None and 0 <= total - known._num_sorted <= _UNSORTED:
             self._sorted, self._num_sorted = known._sorted, known._num_sorted
@@ -50,8 +53,11 @@ class SourceLookup:
 
     def find(self, source_hash: int) -> np.ndarray:
         """Sentences with a source, by its hash, in order."""
-        late = self._num_sorted + np.flatnonzero(self._rest == np.uint64(source_hash))
-        return np.concatenate([self._sorted.find(source_hash), late])
+        found = self._sorted.find(source_hash)
+        if not len(self._rest):
+            return found
+        late = np.flatnonzero(self._rest == np.uint64(source_hash)) + self._num_sorted
+        return np.concatenate([found, late])
 
 
 class TextLookup:

@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from nearmt.retrieval.sentences.similarity import ComparedTexts, percents
 
 LIMIT = 5  # matches that are shown unless another number is given
 MINIMUM = 50  # percent
-_COMPARED = 256  # sentences that are compared with a text
+_COMPARED = 128  # sentences that are compared with a text
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 
 
@@ -54,7 +55,7 @@ def find_matches(
     allowed = newest >= 0
     ids = np.asarray(same, np.int64)
     ids = ids[allowed[ids]]
-    for start, end in zip(variants.starts[:-1], variants.starts[1:], strict=True):
+    for start, end in pairwise(variants.starts.tolist()):
         # A sentence that is too long or too short for the minimum must not take the place of a shorter match.
         shortest, longest = (end - start) * minimum / 100, (end - start) * 100 / minimum
         is_close = allowed & (index.lengths >= shortest) & (index.lengths <= longest)
@@ -97,7 +98,7 @@ class MatchFinder:
         before: "MatchFinder | None" = None,
     ) -> None:
         self.snapshot = snapshot
-        self._shared = _Shared(snapshot, index, before._shared if before is not None else None)
+        self._shared: _Shared = _Shared(snapshot, index, before._shared if before is not None else None)
         self._filter = Filter()
         self._newest: np.ndarray | None = None
 
@@ -131,6 +132,8 @@ class MatchFinder:
         """The newest stored sentence with this source, white space apart."""
         text = normalise_space(text)
         ids = self._shared.sources().find(text_hash(text))
+        if not len(ids):
+            return None
         units = self.newest[ids]
         units = units[units >= 0]
         order = np.lexsort((units, self.snapshot.units["time"][units]))[::-1]
@@ -145,8 +148,10 @@ class _Shared:
         self._snapshot, self._index = snapshot, index
         self._sources: SourceLookup | None = None
         # Not `before` itself, which would keep all earlier snapshots.
-        self._old_index = (before._index or before._old_index) if before is not None else None
-        self._old_sources = (before._sources or before._old_sources) if before is not None else None
+        self._old_index: SentenceIndex | None = (before._index or before._old_index) if before is not None else None
+        self._old_sources: SourceLookup | None = (
+            (before._sources or before._old_sources) if before is not None else None
+        )
         self._lock = threading.Lock()
 
     def index(self) -> SentenceIndex:

@@ -6,6 +6,7 @@ and scripts without spaces are compared character by character. Only equal texts
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from rapidfuzz import process
@@ -40,7 +41,8 @@ class ComparedTexts:
         characters = np.where(known[places] == self.terms, places + 1, 0) if len(known) else np.zeros_like(self.terms)
         characters = characters + _NUM_SURROGATES * (characters >= _SURROGATES)
         line = characters.astype("<u4").tobytes().decode("utf-32-le")
-        return [line[start:end] for start, end in zip(self.starts[:-1], self.starts[1:], strict=True)]
+        starts = self.starts.tolist()
+        return [line[start:end] for start, end in pairwise(starts)]
 
 
 def percents(texts: ComparedTexts, others: ComparedTexts, workers: int = 1) -> np.ndarray:
