@@ -52,6 +52,7 @@ def find_matches(
     """
     without_tags = _TAG.sub(" ", text)
     variants = ComparedTexts.of([text] if without_tags == text else [text, without_tags])
+    variants.hashes[:] = variants.hashes[0]  # without its tags, it is not the same text
     allowed = newest >= 0
     ids = np.asarray(same, np.int64)
     ids = ids[allowed[ids]]
