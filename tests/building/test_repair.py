@@ -244,7 +244,9 @@ class KilledAt:
         return called
 
 
-@pytest.mark.parametrize("name", ["keys.int8", "projection.float32", "index", "sentence index: postings", "manifest.json"])
+@pytest.mark.parametrize(
+    "name", ["keys.int8", "projection.float32", "index", "sentence index: postings", "manifest.json"]
+)
 def test_a_killed_repair_leaves_the_damaged_or_the_repaired_store(made, toy_model, tmp_path, name):
     before, kills, commits = content_of(Snapshot.open(made)), 0, 0
     for number in range(1, 200):

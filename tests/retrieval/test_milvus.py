@@ -220,7 +220,9 @@ def evidence(translator: Translator, text: str) -> list[list[tuple[str, str, flo
     ]
 
 
-def test_a_changing_store_gives_the_same_results_as_with_faiss(token_store_copy, toy_model, lite, tmp_path, monkeypatch):
+def test_a_changing_store_gives_the_same_results_as_with_faiss(
+    token_store_copy, toy_model, lite, tmp_path, monkeypatch
+):
     monkeypatch.setattr(indexing, "_MIN_ADDED", 20)
     # So that both stores compute distances with torch: faiss rounds differently, which would break ties.
     monkeypatch.setattr("nearmt.retrieval.search._ADDED_AT_ONCE", 256)
@@ -306,7 +308,9 @@ def test_readers_of_older_snapshots_see_no_change(token_store_copy, toy_model, l
     assert torch.equal(before.entry_ids, after.entry_ids)
 
 
-def test_a_copied_store_never_writes_to_or_drops_the_collection(token_store_copy, toy_model, lite, tmp_path, monkeypatch):
+def test_a_copied_store_never_writes_to_or_drops_the_collection(
+    token_store_copy, toy_model, lite, tmp_path, monkeypatch
+):
     monkeypatch.setattr(indexing, "_MIN_ADDED", 1)
     store = in_milvus(Store(token_store_copy, model=toy_model), lite, "milvus:FLAT")
     name = store.manifest.index.collection

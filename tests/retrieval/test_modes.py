@@ -34,9 +34,7 @@ def reduced(client, toy_model, tmp_path_factory) -> Path:
     """The client's memory with keys of 16 bytes and both indexes."""
     settings = BuildSettings(dims=16, retrieval="both", segment_entries=1000)
     out = tmp_path_factory.mktemp("reduced") / "client.store"
-    return build(
-        client.memory, model=toy_model, out=out, dev=client.dev, settings=settings, adaptation=QUICKER
-    ).folder
+    return build(client.memory, model=toy_model, out=out, dev=client.dev, settings=settings, adaptation=QUICKER).folder
 
 
 @pytest.fixture
@@ -247,5 +245,3 @@ def test_a_lost_projection_is_repaired_with_the_model(reduced_copy, toy_model, c
         np.abs(np.frombuffer(new.read_bytes(), "<f4")), np.abs(np.frombuffer(content, "<f4")), atol=1e-3
     )
     assert bleu([r.text for r in Translator(reduced_copy, model=toy_model).translate(sources)], references) > 90
-
-

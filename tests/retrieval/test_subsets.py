@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nearmt.datastore import Filter, Manifest, Snapshot
 from nearmt.datastore.columns import CommitData, append_commit
 from nearmt.errors import SettingError
+from nearmt.retrieval import threads
 from nearmt.retrieval.index.exact import StreamedIndex
 from nearmt.retrieval.indexing import IndexSettings, index_snapshot
 from nearmt.retrieval.merged import MergedRetriever
@@ -20,7 +21,6 @@ from nearmt.retrieval.modes import CombinedRetriever, following_retriever, open_
 from nearmt.retrieval.reader import Reader
 from nearmt.retrieval.search import Retriever
 from nearmt.retrieval.sentences import nearest
-from nearmt.retrieval import threads
 from nearmt.retrieval.sentences.retriever import SentenceRetriever
 from properties import examples
 from synthetic_stores import clustered, extended, make_store
@@ -119,7 +119,9 @@ def test_only_entries_of_chosen_sentences_are_found(snapshot, queries):
         assert len(ids) == min(16, 4 * len(allowed))
         keys = snapshot.float_keys(ids.numpy())
         point = snapshot.project(queries[row : row + 1]).numpy()
-        np.testing.assert_allclose(near.squared_distances[row][near.found[row]], ((keys - point) ** 2).sum(1), rtol=1e-3)
+        np.testing.assert_allclose(
+            near.squared_distances[row][near.found[row]], ((keys - point) ** 2).sum(1), rtol=1e-3
+        )
         assert (near.entry_ids[row][~near.found[row]] == -1).all()
         assert near.squared_distances[row].isfinite().all()
 
@@ -289,7 +291,8 @@ def test_a_pair_that_the_first_store_did_not_find_is_found_in_the_second(tmp_pat
     """Both stores hold the same pair, as their first; the first store does not choose it for this source."""
     keys = clustered(2, 20)
     stores = [
-        make_store(tmp_path / name, keys, sources=["gleich", "anders"], retrieval=name) for name in ("sentences", "tokens")
+        make_store(tmp_path / name, keys, sources=["gleich", "anders"], retrieval=name)
+        for name in ("sentences", "tokens")
     ]
     merged = MergedRetriever([open_retriever(store) for store in stores])
     queries = torch.from_numpy(keys).float()

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from nearmt.decoding.beam import Shifted
 from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.experiments.bench.timing import Stopwatch
@@ -23,6 +25,9 @@ class TimedDecoder(Decoder):
 
     def search(self, *args: Any) -> Neighbors:
         return self.watch.timed("search", super().search)(*args)
+
+    def mix(self, *args: Any) -> torch.Tensor:
+        return self.watch.timed("mixture", super().mix)(*args)
 
     def mixed(self, *args: Any) -> Shifted:
         return self.watch.timed("mixture", super().mixed)(*args)
