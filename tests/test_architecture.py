@@ -53,7 +53,7 @@ ONLY_IN = {
     "pydantic": {"server"},
     "pydantic_settings": {"server"},
     "pymilvus": {"retrieval"},
-    "rapidfuzz": {"markup", "evaluation"},
+    "rapidfuzz": {"markup", "retrieval"},
     "ray": {"building"},
     "rich": {"cli"},
     "sacrebleu": {"evaluation"},

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from nearmt.decoding.evidence import NeighborEvidence, TokenEvidence
     from nearmt.evaluation.evaluate import Evaluation, evaluate
     from nearmt.models import Seq2Seq
+    from nearmt.retrieval.sentences.matches import Match
     from nearmt.store import Store, build
     from nearmt.training.train_store import AdaptationSettings
     from nearmt.translator import Translation, Translator
@@ -62,6 +63,7 @@ _MODULES = {
     "DecodingSettings": "decoding.decoder",
     "Evaluation": "evaluation.evaluate",
     "Filter": "datastore",
+    "Match": "retrieval.sentences.matches",
     "NeighborEvidence": "decoding.evidence",
     "RaySettings": "building.ray",
     "SentencePair": "corpus",
@@ -85,6 +87,7 @@ __all__ = [
     "DecodingSettings",
     "Evaluation",
     "Filter",
+    "Match",
     "MissingExtraError",
     "ModelError",
     "NearMTError",

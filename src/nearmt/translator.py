@@ -5,8 +5,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
+from typing import Literal, cast, get_args
 
 from nearmt.building.compatibility import ModelRequest, as_request, check_model, check_values, load_model
 from nearmt.corpus import normalise_space
@@ -22,17 +23,24 @@ from nearmt.models import Seq2Seq
 from nearmt.retrieval.merged import AnyRetriever, MergedRetriever
 from nearmt.retrieval.modes import StoreRetriever
 from nearmt.retrieval.reader import Reader
+from nearmt.retrieval.sentences.matches import LIMIT, MINIMUM, Match, MatchFinder, best_of_stores, first_exact
+
+Exact = Literal["translate", "reuse"]
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A translated text. `tokens` is the evidence, computed when it is first read."""
+    """A translated text. `tokens` is the evidence, computed when it is first read.
+
+    A translation that was reused from the memory names its `match` and has a score of 0 and no tokens.
+    """
 
     source: str
     text: str
     score: float  # log-probability over length ** penalty
     token_ids: tuple[int, ...]
     alternatives: tuple[tuple[str, float], ...] = ()  # the other hypotheses with their scores
+    match: Match | None = None
     _explain: Callable[[], tuple[TokenEvidence, ...]] = field(default=tuple, repr=False, compare=False)
 
     @cached_property
@@ -47,7 +55,8 @@ class Translator:
     with the lowest held-out loss), "adaptive", "robust", "kernel", "vanilla", "uniform" and "base". With several
     stores, the trained networks and the default `k`, `temperature` and `knn_share` come from the first. Unless `model`
     is given, the model is loaded by the name in the store. Unless `engine` is given, it runs on the engine that the
-    store was trained with, or built with if it is untrained.
+    store was trained with, or built with if it is untrained. With `exact="reuse"`, a text that is stored, apart from
+    white space, is not decoded: its translation is the newest stored one, of the first store that has the text.
     """
 
     def __init__(
@@ -61,6 +70,7 @@ class Translator:
         knn_share: float | None = None,
         filter: Filter | None = None,
         decoding: DecodingSettings | None = None,
+        exact: Exact = "translate",
         device: str = "cpu",
         offline: bool = False,
         engine: str | None = None,
@@ -81,6 +91,7 @@ class Translator:
             check_values(reader.snapshot, model)
         self.decoding = decoding or DecodingSettings()
         self.filter = filter or Filter()
+        self.exact = check_exact(exact)
         if isinstance(method, str):
             method = MethodRequest(method, k, temperature, knn_share)
         elif (k, temperature, knn_share) != (None, None, None):
@@ -113,6 +124,7 @@ class Translator:
         self._seen, self._training = seen, training
         parts = [retriever.filtered(self.filter) for retriever in seen]
         self.retriever: AnyRetriever = parts[0] if len(parts) == 1 else MergedRetriever(parts)
+        self._finders: list[MatchFinder] = [reader.finder.filtered(self.filter) for reader in self.readers]
         self._decoder = self.decoder(self.method)
 
     def refresh(self) -> bool:
@@ -147,17 +159,29 @@ class Translator:
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts, not one string")
         self.refresh()
-        decoder = self._decoder
+        decoder, finders = self._decoder, self._finders if self.exact == "reuse" else []
         clean = [normalise_space(text) for text in texts]
-        filled = [text for text in clean if text]
+        matches = [first_exact(finders, text) if text else None for text in clean]
+        num_reused = sum(match is not None for match in matches)
+        if num_reused:
+            on_done(num_reused)
+        is_decoded = [bool(text) and match is None for text, match in zip(clean, matches, strict=True)]
+        filled = list(compress(clean, is_decoded))
         split = iter(tokenize_to_fit(filled, self.model.tokenize_sources, self.model.max_source_tokens))
-        sources = [next(split) if text else [] for text in clean]  # the parts of each text
+        sources = [next(split) if decodes else [] for decodes in is_decoded]  # the parts of each text
         flat = [part for parts in sources for part in parts]
-        decoded = decoder.decode([part.token_ids for part in flat], None, on_done, [part.text for part in flat])
+        decoded = decoder.decode(
+            [part.token_ids for part in flat],
+            None,
+            lambda done: on_done(num_reused + done),
+            [part.text for part in flat],
+        )
         hypotheses = iter(decoded)
         return [
-            self._result(decoder, text, parts, list(islice(hypotheses, len(parts))))
-            for text, parts in zip(texts, sources, strict=True)
+            Translation(text, match.target, 0.0, (), match=match)
+            if match is not None
+            else self._result(decoder, text, parts, list(islice(hypotheses, len(parts))))
+            for text, match, parts in zip(texts, matches, sources, strict=True)
         ]
 
     def _result(
@@ -178,11 +202,28 @@ class Translator:
             _explain=lambda: _explain_parts(decoder, sources, best, outputs),
         )
 
+    def matches(self, text: str, limit: int = LIMIT, minimum: int = MINIMUM) -> list[Match]:
+        """The stored sentences whose source is most similar to a text, best first; of equals the newest first.
+
+        The similarity is counted as CAT tools do, by edit distance over words, in percent; `minimum` is the lowest to
+        find.
+        """
+        self.refresh()
+        return best_of_stores(self._finders, text, limit, minimum)
+
     def explain(self, text: str) -> Translation:
         """Translate one text and compute its evidence at once."""
         (translation,) = self.translate([text])
         _ = translation.tokens
         return translation
+
+
+def check_exact(given: str) -> Exact:
+    """What to do with a text that is stored, if it is one of the choices."""
+    for choice in get_args(Exact):
+        if given == choice:
+            return cast(Exact, choice)
+    raise SettingError(f"`exact` takes {' or '.join(get_args(Exact))}, not {given!r}")
 
 
 def _explain_parts(

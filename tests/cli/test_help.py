@@ -15,7 +15,7 @@ from nearmt.cli.app import app
 # Panels of `nearmt --help` with their commands.
 PANELS = {
     "Everyday": ["demo", "build", "train", "translate", "explain", "evaluate"],
-    "Memory": ["info", "add", "remove", "export", "index", "compact", "verify"],
+    "Memory": ["info", "matches", "add", "remove", "export", "index", "compact", "verify"],
     "Research": ["paper", "bench"],
     "Service": ["serve"],
 }

@@ -15,6 +15,7 @@ from nearmt.cli.errors import Command, fail
 from nearmt.cli.evaluate_command import evaluate
 from nearmt.cli.explain_command import explain
 from nearmt.cli.groups import expand_groups
+from nearmt.cli.matches_command import matches
 from nearmt.cli.memory_commands import add, compact, export, index, remove
 from nearmt.cli.paper_command import paper
 from nearmt.cli.serve_command import serve
@@ -56,6 +57,7 @@ _add(app, translate, _EVERYDAY, "client.store < in.fr > out.en")
 _add(app, explain, _EVERYDAY, 'client.store "La procuration est valable."')
 _add(app, evaluate, _EVERYDAY, "client.store test.tsv")
 _add(app, info, _MEMORY, "client.store")
+_add(app, matches, _MEMORY, 'client.store "La procuration est valable."')
 _add(app, add, _MEMORY, "client.store confirmed-today.tmx --origin client-a")
 _add(app, remove, _MEMORY, "client.store --origin client-a")
 _add(app, export, _MEMORY, "client.store --tmx client.tmx")

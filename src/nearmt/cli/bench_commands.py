@@ -76,6 +76,10 @@ class _MeasuringOptions:
     k: Annotated[str, measuring_option("--k", help="Numbers of neighbours, comma-separated.")] = "8,16,32"
     beam: Annotated[int, measuring_option("--beam", min=1, help="Beam width.")] = 4
     rounds: Annotated[int, measuring_option("--rounds", min=1, help="Interleaved rounds.")] = 5
+    busy: Annotated[
+        int,
+        measuring_option("--busy", min=0, help="Measure beside this number of processes that never stop computing."),
+    ] = 0
 
 
 def speed(
@@ -132,6 +136,7 @@ def _speed_settings(model: _ModelOptions, indexing: _IndexOptions, measuring: _M
         device=model.device,
         dtype=model.dtype,
         text=measuring.text,
+        busy=measuring.busy,
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nearmt.cli.options import RunOptions
 from nearmt.cli.output import counts_text, number_of, print_json, reporting, say
+from nearmt.cli.reuse import ReuseCounter
 
 if TYPE_CHECKING:
     from nearmt.documents import Summary
@@ -44,17 +45,23 @@ def document_job(text: str, out: Path | None, num_hypotheses: int, overwrite: bo
     return DocumentJob(path, out, overwrite)
 
 
-def fill_document(translator: "Translator", job: DocumentJob, run: RunOptions) -> None:
+def fill_document(translator: "Translator", job: DocumentJob, run: RunOptions, counter: ReuseCounter) -> None:
     """Translate a document and say what was done with its units."""
     from nearmt.corpus.languages import LanguagePair
     from nearmt.documents import translate_document
 
     stored = translator.snapshot.manifest.languages
+
+    def translate(texts: list[str]) -> list[str]:
+        results = translator.translate(texts)
+        counter.add(results)
+        return [result.text for result in results]
+
     with reporting(run.quiet) as progress:
         summary = translate_document(
             job.path,
             job.out,
-            lambda texts: [result.text for result in translator.translate(texts)],
+            translate,
             LanguagePair(stored.source, stored.target),
             overwrite=job.overwrite,
             progress=progress,

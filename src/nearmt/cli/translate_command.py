@@ -24,6 +24,7 @@ from nearmt.cli.options import (
     output_option,
 )
 from nearmt.cli.output import reporting, warn_empty_filter
+from nearmt.cli.reuse import ExactOption, ReuseCounter, exact_of
 from nearmt.errors import SettingError
 from nearmt.outputs import check_output, writing_text
 from nearmt.progress import Progress
@@ -54,6 +55,7 @@ def translate(
     *,
     model: ModelOptions,
     retrieval: RetrievalOptions,
+    exact: ExactOption = "translate",
     method: MethodOptions,
     decoding: _DecodingOptions,
     out: Annotated[
@@ -70,6 +72,7 @@ def translate(
     from nearmt.translator import Translator
 
     run.set_threads()
+    reuse = exact_of(exact)
     document = document_job(text, out, decoding.num_hypotheses, overwrite)
     out = None if str(out) == "-" else out
     if out is not None:
@@ -84,16 +87,31 @@ def translate(
         method=method.request(),
         filter=retrieval.filter(),
         decoding=settings,
+        exact=reuse,
     )
     warn_empty_filter(translator)
+    counter = ReuseCounter()
     if document is not None:
-        fill_document(translator, document, run)
-        return
+        fill_document(translator, document, run, counter)
+    else:
+        _translate_lines(translator, lines, out, overwrite, run, counter)
+    counter.report(run.quiet or reuse != "reuse")
+
+
+def _translate_lines(
+    translator: "Translator",
+    lines: Iterator[str],
+    out: Path | None,
+    overwrite: bool,
+    run: RunOptions,
+    counter: ReuseCounter,
+) -> None:
     is_quiet = run.quiet or (out is None and sys.stdout.isatty())
     with _output(out, overwrite) as written, reporting(is_quiet) as progress:
         for results in _translate_chunks(translator, lines, progress):
             written.writelines(f"{_line(result, run.as_json)}\n" for result in results)
             written.flush()
+            counter.add(results)
 
 
 @contextmanager
@@ -123,6 +141,8 @@ def _line(result: "Translation", as_json: bool) -> str:
     if not as_json:
         return result.text
     content: dict[str, Any] = {"source": result.source, "text": result.text, "score": result.score}
+    if result.match is not None:
+        content["match"] = {name: getattr(result.match, name) for name in ("percent", "source", "origin")}
     if result.alternatives:
         content["alternatives"] = [{"text": text, "score": score} for text, score in result.alternatives]
     return json.dumps(content, ensure_ascii=False)

@@ -22,7 +22,7 @@ from nearmt.datastore.files import (
 from nearmt.datastore.filters import Filter, Origin, origins
 from nearmt.datastore.hashing import identity_hash, name_hash, pair_hash, text_hash
 from nearmt.datastore.keys import DIMS, KEY_TYPES, KeyCode
-from nearmt.datastore.lookup import SortedColumn, TextLookup, units_matching
+from nearmt.datastore.lookup import SortedColumn, SourceLookup, TextLookup, units_matching
 from nearmt.datastore.manifest import NAME, BuildProgress, Languages, Manifest, now
 from nearmt.datastore.parallel import prepare_entry_files, write_entries
 from nearmt.datastore.placement import check_output_folder, has_manifest, open_finished, partial_folder
@@ -45,7 +45,7 @@ from nearmt.datastore.records import (
 )
 from nearmt.datastore.salvage import Lost, Salvage, salvage
 from nearmt.datastore.snapshot import Snapshot, open_latest
-from nearmt.datastore.units import Unit, date_of
+from nearmt.datastore.units import Unit, date_of, seconds_of
 from nearmt.datastore.verify import Report, describe_problems, inspect, verify
 
 __all__ = [
@@ -79,6 +79,7 @@ __all__ = [
     "SentenceIndexRecord",
     "Snapshot",
     "SortedColumn",
+    "SourceLookup",
     "TextLookup",
     "TrainingRecord",
     "TunedUniform",
@@ -112,6 +113,7 @@ __all__ = [
     "remove_unfinished_quarantine",
     "replace_file",
     "salvage",
+    "seconds_of",
     "sha256_of",
     "storage_errors",
     "text_hash",

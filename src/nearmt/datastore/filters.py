@@ -40,8 +40,8 @@ class Filter:
         ]
         return np.array(wanted, np.uint64)
 
-    def sentences(self, snapshot: Snapshot) -> np.ndarray:
-        """(sentences,) True if a live unit of the sentence passes."""
+    def units(self, snapshot: Snapshot) -> np.ndarray:
+        """(units,) True if the unit is live and passes."""
         mask = snapshot.live_units.copy()
         wanted = self.origin_hashes(snapshot)
         if wanted is not None:
@@ -50,7 +50,20 @@ class Filter:
             mask &= snapshot.units["time"] >= seconds_of(self.since)
         if self.until is not None:
             mask &= snapshot.units["time"] < seconds_of(self.until)
-        return snapshot.sentences_with(mask)
+        return mask
+
+    def sentences(self, snapshot: Snapshot) -> np.ndarray:
+        """(sentences,) True if a live unit of the sentence passes."""
+        return snapshot.sentences_with(self.units(snapshot))
+
+    def newest_units(self, snapshot: Snapshot) -> np.ndarray:
+        """(sentences,) the newest live unit of each that passes, by date and then order; -1 where none does."""
+        mask = self.units(snapshot)
+        newest = np.where(snapshot.sentences_with(mask), 0, -1)
+        numbers = np.flatnonzero(mask)
+        numbers = numbers[np.argsort(snapshot.units["time"][numbers], kind="stable")]
+        newest[snapshot.units["sentence"][numbers]] = numbers  # of several, the last
+        return newest
 
 
 def _matches(name: str | None, patterns: tuple[str, ...]) -> bool:

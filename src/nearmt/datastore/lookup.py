@@ -8,6 +8,8 @@ from nearmt.corpus import SentencePair
 from nearmt.datastore.hashing import name_hash, pair_hash, text_hash
 from nearmt.datastore.snapshot import Snapshot
 
+_UNSORTED = 4096  # new sentences whose hashes are compared one by one
+
 
 class SortedColumn:
     """A sorted column of hashes, to find the rows with a value."""
@@ -27,6 +29,35 @@ class SortedColumn:
         """A column with more values, of later rows."""
         grown = np.concatenate([self._values, np.array(values, np.uint64)])
         return SortedColumn(grown, np.concatenate([self._rows, np.array(rows, np.int64)]))
+
+
+class SourceLookup:
+    """Finds sentences of a snapshot by their source, removed ones included. A later snapshot keeps what was sorted."""
+
+    def __init__(self, snapshot: Snapshot, known: "SourceLookup | None" = None) -> None:
+        self._snapshot = snapshot
+        self._sorted: SortedColumn
+        self._num_sorted: int
+        total = len(snapshot.sentences)
+        if known is not None and 0 <= total - known._num_sorted <= _UNSORTED:
+            self._sorted, self._num_sorted = known._sorted, known._num_sorted
+        else:
+            self._sorted, self._num_sorted = SortedColumn(snapshot.sentences["source_hash"]), total
+        self._rest = np.array(snapshot.sentences["source_hash"][self._num_sorted :])
+
+    def following(self, snapshot: Snapshot) -> "SourceLookup":
+        """The look-up of a later snapshot of the same store."""
+        old, new = self._snapshot.manifest, snapshot.manifest
+        is_same = (old.created_at, old.generation) == (new.created_at, new.generation)
+        return SourceLookup(snapshot, self if is_same else None)
+
+    def find(self, source_hash: int) -> np.ndarray:
+        """Sentences with a source, by its hash, in order."""
+        found = self._sorted.find(source_hash)
+        if not len(self._rest):
+            return found
+        late = np.flatnonzero(self._rest == np.uint64(source_hash)) + self._num_sorted
+        return np.concatenate([found, late])
 
 
 class TextLookup:

@@ -105,7 +105,7 @@ class Decoder:
             if search is not None and not is_forced:
                 neighbors = self.search(search, output.states, sentences.cpu())
                 if mixer is not None:
-                    shift = mixer.mix(Logits(values, shift, maxima), neighbors)
+                    shift = self.mix(mixer, Logits(values, shift, maxima), neighbors)
                 else:
                     log_probs = values if shift is None else values.add_(shift.unsqueeze(1))
                     values, shift = self.mixed(log_probs, output.states, neighbors, tracker.add(neighbors))[:2]
@@ -133,6 +133,10 @@ class Decoder:
         if self.method is None or self.retriever is None or not Mixer.supports(self.method):
             return None
         return Mixer(self.method, self.retriever) if self.model.device.type == "cpu" else None
+
+    def mix(self, mixer: Mixer, logits: Logits, neighbors: Neighbors) -> torch.Tensor:
+        """Mix the neighbours in with compiled code; the logits are overwritten. Returns the new shift, (rows,)."""
+        return mixer.mix(logits, neighbors)
 
     def mixed(
         self, log_probs: torch.Tensor, states: torch.Tensor, neighbors: Neighbors, running: RunningDistance

@@ -3,19 +3,20 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rapidfuzz import fuzz, process
 from sacrebleu.metrics import CHRF
+
+from nearmt.retrieval.sentences.similarity import ComparedTexts, percents
 
 _COMPARED_AT_ONCE = 64
 _LOWER_BOUNDS = (0, 50, 60, 70, 80, 90)
 
 
 @dataclass(frozen=True)
-class Match:
+class BestMatch:
     """The most similar text of a memory."""
 
     row: int
-    percent: float  # rapidfuzz's ratio, by characters
+    percent: int
 
 
 @dataclass(frozen=True)
@@ -29,20 +30,21 @@ class MatchBand:
 
 def best_matches(
     texts: Sequence[str], memory: Sequence[str], on_done: Callable[[int], None] = lambda done: None
-) -> list[Match]:
+) -> list[BestMatch]:
     """The best match of each text in the memory."""
-    found: list[Match] = []
+    found: list[BestMatch] = []
+    others = ComparedTexts.of(memory)
     for start in range(0, len(texts), _COMPARED_AT_ONCE):
-        some = texts[start : start + _COMPARED_AT_ONCE]
-        percents = process.cdist(some, memory, scorer=fuzz.ratio, workers=-1)  # (texts, memory)
-        best = percents.argmax(axis=1)
-        found += [Match(int(row), float(percents[number, row])) for number, row in enumerate(best)]
+        some = ComparedTexts.of(texts[start : start + _COMPARED_AT_ONCE])
+        similarities = percents(some, others, workers=-1)  # (texts, memory)
+        best = similarities.argmax(axis=1)
+        found += [BestMatch(int(row), int(similarities[number, row])) for number, row in enumerate(best)]
         on_done(len(found))
     return found
 
 
 def match_bands(
-    matches: Sequence[Match], outputs: Mapping[str, Sequence[str]], references: Sequence[str]
+    matches: Sequence[BestMatch], outputs: Mapping[str, Sequence[str]], references: Sequence[str]
 ) -> list[MatchBand]:
     """The scores of every method in each range of percentages that has sentences."""
     metric = CHRF()

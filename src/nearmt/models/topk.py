@@ -14,8 +14,8 @@ def topk(rows: torch.Tensor, count: int, maxima: torch.Tensor | None = None) -> 
     """The `count` greatest values of each row and their indices, greatest first.
 
     They are in the `count` blocks with the greatest maxima, or after the last whole block. Finding these blocks takes
-    one fast pass over the values. The pass is saved if the caller knows `maxima` (rows, blocks): for each block of 128
-    values, and the shorter one at the end, a number that no value exceeds, best the greatest value itself. Rows are then
+    one fast pass over the values. A caller that knows `maxima` (rows, blocks) saves it: for each block of 128 values,
+    and the shorter one at the end, the greatest value, or a greater number, which only takes longer. Rows must then be
     float32 and on the CPU.
     """
     if maxima is not None:

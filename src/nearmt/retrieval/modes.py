@@ -8,6 +8,7 @@ from nearmt.datastore import BOTH, SENTENCES, Filter, Snapshot
 from nearmt.retrieval.index import Index
 from nearmt.retrieval.neighbors import Neighbors
 from nearmt.retrieval.search import Excluded, Retriever, TokenSearch
+from nearmt.retrieval.sentences.index import SentenceIndex
 from nearmt.retrieval.sentences.retriever import SentenceRetriever, SubsetSearch
 
 
@@ -60,6 +61,13 @@ class CombinedSearch(TokenSearch):
 
 
 StoreRetriever = Retriever | SentenceRetriever
+
+
+def sentence_index_of(retriever: StoreRetriever) -> SentenceIndex | None:
+    """The sentence index of a retriever that has one."""
+    if isinstance(retriever, SentenceRetriever):
+        return retriever.index
+    return retriever.by_sentences.index if isinstance(retriever, CombinedRetriever) else None
 
 
 def open_retriever(snapshot: Snapshot, retrieval: str | None = None) -> StoreRetriever:

@@ -5,17 +5,19 @@ from pathlib import Path
 
 from nearmt.datastore import Manifest, Snapshot, open_latest
 from nearmt.errors import StoreError
-from nearmt.retrieval.modes import StoreRetriever, following_retriever, open_retriever
+from nearmt.retrieval.modes import StoreRetriever, following_retriever, open_retriever, sentence_index_of
+from nearmt.retrieval.sentences.matches import MatchFinder
 
 
 class Reader:
-    """Holds the newest retriever of a store. Older retrievers stay usable."""
+    """Holds the newest retriever of a store, and a finder of matches. Older ones stay usable."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock = threading.Lock()
         self._stamp = self._read_stamp()
         self.retriever = open_latest(folder, lambda at, manifest: open_retriever(Snapshot(at, manifest)))
+        self.finder = MatchFinder(self.retriever.snapshot, sentence_index_of(self.retriever))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -37,7 +39,9 @@ class Reader:
             stamp = self._read_stamp()
             if stamp is None or stamp == self._stamp:
                 return False
-            self.retriever = open_latest(self.folder, self._followed)
+            retriever = open_latest(self.folder, self._followed)
+            self.finder = self.finder.following(retriever.snapshot, sentence_index_of(retriever))
+            self.retriever = retriever  # last, because a translator that sees it takes the finder too
             self._stamp = stamp
             return True
 

@@ -1,12 +1,14 @@
-"""Times a store with its own model on real text: the model alone and with the store's method."""
+"""Times a store with its own model on real text: the model alone, with the store's method, and in other systems."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nearmt.decoding.decoder import Decoder
 from nearmt.errors import SettingError
+from nearmt.experiments.bench.systems import Count
 from nearmt.experiments.bench.timing import interleaved, summarize
 from nearmt.progress import Progress
 from nearmt.translator import Translator
@@ -15,32 +17,34 @@ _SENTENCES = 64
 
 
 def own_text(
-    translator: Translator, text: Path, batches: Sequence[int], rounds: int, progress: Progress
+    translator: Translator,
+    text: Path,
+    batches: Sequence[int],
+    rounds: int,
+    progress: Progress,
+    others: Mapping[str, Count],
 ) -> dict[str, Any]:
-    """Return batch size → system → seconds and output tokens."""
+    """Return batch size → system → seconds and output tokens; `others` are systems to compare with."""
     try:
         lines = [line for line in text.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{text} cannot be read as UTF-8 text") from error
-    lines = lines[:_SENTENCES]
-    tokenized = zip(lines, translator.model.tokenize_sources(lines), strict=True)
-    fitting = [(line, source) for line, source in tokenized if len(source) <= translator.model.max_source_tokens]
-    texts, sources = [line for line, _ in fitting], [source for _, source in fitting]
+    tokenized = zip(lines, translator.model.tokenize_sources(lines[:_SENTENCES]), strict=False)
+    kept = [(line, source) for line, source in tokenized if len(source) <= translator.model.max_source_tokens]
+    texts, sources = [line for line, _ in kept], [source for _, source in kept]
     if not sources:
         raise SettingError(f"{text} has no sentence that the model can translate")
     results = {}
     for number, batch in enumerate(batches):
         progress("real text", number, len(batches))
         decoders = _decoders(translator, batch)
-        runs = {name: _decoding(decoder, sources, texts) for name, decoder in decoders.items()}
+        runs: dict[str, Callable[[], int]] = {
+            name: partial(_tokens, decoders[name], sources, texts) for name in decoders
+        }
+        runs |= {name: partial(run, sources, batch) for name, run in others.items()}
         timings = summarize(interleaved(runs, rounds))
         results[str(batch)] = {
-            name: {
-                **timings[name],
-                "sentences": len(sources),
-                "tokens": sum(len(best[0].token_ids) for best in decoder.decode(sources, texts=texts)),
-            }
-            for name, decoder in decoders.items()
+            name: {**timings[name], "sentences": len(sources), "tokens": run()} for name, run in runs.items()
         }
     progress("real text", len(batches), len(batches))
     return results
@@ -49,12 +53,12 @@ def own_text(
 def _decoders(translator: Translator, batch: int) -> dict[str, Decoder]:
     model, method, retriever = translator.model, translator.method, translator.retriever
     decoding = replace(translator.decoding, batch_size=batch)
-    assert method is not None
-    return {
-        "base": Decoder(model, None, None, decoding),
-        method.name: Decoder(model, retriever, method, decoding),
-    }
+    found = {"base": Decoder(model, None, None, decoding)}
+    if method is not None:
+        found[method.name] = Decoder(model, retriever, method, decoding)
+    return found
 
 
-def _decoding(decoder: Decoder, sources: list[list[int]], texts: list[str]) -> Callable[[], object]:
-    return lambda: decoder.decode(sources, texts=texts)
+def _tokens(decoder: Decoder, sources: list[list[int]], texts: list[str]) -> int:
+    """Decode, and return the number of output tokens."""
+    return sum(len(best[0].token_ids) for best in decoder.decode(sources, texts=texts))

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from nearmt.decoding.beam import Shifted
 from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.experiments.bench.timing import Stopwatch
@@ -23,6 +25,9 @@ class TimedDecoder(Decoder):
 
     def search(self, *args: Any) -> Neighbors:
         return self.watch.timed("search", super().search)(*args)
+
+    def mix(self, *args: Any) -> torch.Tensor:
+        return self.watch.timed("mixture", super().mix)(*args)
 
     def mixed(self, *args: Any) -> Shifted:
         return self.watch.timed("mixture", super().mixed)(*args)
@@ -48,15 +53,17 @@ def profile(decoder: TimedDecoder, sources: list[list[int]], rounds: int) -> dic
 def _timed_engine(model: Seq2Seq, watch: Stopwatch) -> Iterator[None]:
     """Time the encoder, the decoder steps and the projection of a model inside the block."""
     engine: Any = model._engine
-    begin, project = engine.start, engine.project
+    # The int8 engine projects with an object of its own.
+    projecting = engine.projection if hasattr(engine.projection, "project") else engine
+    begin, project = engine.start, projecting.project
 
     def start(*args: Any) -> Any:
         session = begin(*args)
         session.step = watch.timed("decoder", session.step)
         return session
 
-    engine.start, engine.project = watch.timed("encoder", start), watch.timed("projection", project)
+    engine.start, projecting.project = watch.timed("encoder", start), watch.timed("projection", project)
     try:
         yield
     finally:
-        del engine.start, engine.project
+        del engine.start, projecting.project

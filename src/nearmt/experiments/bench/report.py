@@ -56,6 +56,7 @@ def _about(about: Mapping[str, Any]) -> Table:
     rows = [
         ("model", f"width {model['width']}, {model['vocabulary']:,} tokens, engine {about['engine']}"),
         ("decoding", f"beam {settings['beam']}, {lengths}, {about['threads']} threads"),
+        ("processor", f"{about['cpus']} CPUs, {settings['busy']} other busy processes"),
         ("store", f"{store['entries']:,} entries, {settings['key_type']} keys, {index}"),
         (
             "bytes per entry",

@@ -12,8 +12,10 @@ import torch
 
 from nearmt.building.builder import BuildSettings
 from nearmt.building.compatibility import ModelRequest
+from nearmt.cpus import available_cpus, cpu_quota
 from nearmt.datastore import TOKENS, Snapshot, build_lock, open_finished, replace_file
 from nearmt.experiments.bench.building import build_rates
+from nearmt.experiments.bench.busy import busy_processes
 from nearmt.experiments.bench.living import living_stores, search_living
 from nearmt.experiments.bench.materials import (
     build_costs,
@@ -31,6 +33,7 @@ from nearmt.experiments.bench.systems import (
     RealQueries,
     Run,
     ctranslate2,
+    ctranslate2_on_text,
     fixed_length,
     generate,
     original,
@@ -62,7 +65,8 @@ def run_bench(
     claim_folder(out, "bench")
     with build_lock(out / "bench"):
         bench = _Bench(model, source, out, settings, progress)
-        results = {name: getattr(bench, name)() for name in settings.tables}
+        with busy_processes(settings.busy):
+            results = {name: getattr(bench, name)() for name in settings.tables}
         content = {"about": bench.about(), "tables": results}
         replace_file(out / "bench.json", json.dumps(content, indent=1).encode())
     return content
@@ -122,7 +126,8 @@ class _Bench:
         """The store with its own model. The table own alone uses the given model, in case its folder has moved."""
         given = self.given if self._is_own_alone else None
         request = ModelRequest(given, device=self.settings.device, dtype=self.settings.dtype)
-        return Translator(self.source.folder, model=request)
+        method = "auto" if self.source.manifest.networks else "base"  # an untrained store has no method yet
+        return Translator(self.source.folder, model=request, method=method)
 
     @property
     def _is_own_alone(self) -> bool:
@@ -137,6 +142,8 @@ class _Bench:
         return {
             "settings": {**asdict(self.settings), "text": self.settings.text.name if self.settings.text else None},
             "threads": torch.get_num_threads(),
+            "cpus": available_cpus(),
+            "cpu_quota": cpu_quota(),
             "machine": platform.machine(),
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -266,7 +273,14 @@ class _Bench:
         """The store's own model on real text."""
         settings = self.settings
         assert settings.text is not None
-        return own_text(self.translator, settings.text, settings.batches, settings.rounds, self.progress)
+        translator, others = self.translator, {}
+        folder = Path(translator.model.identity.name)
+        if folder.is_dir():
+            converted = self.out / "ctranslate2-own"
+            other = ctranslate2_on_text(folder, converted, translator.decoding, translator.model)
+            if other is not None:
+                others["CTranslate2, int8"] = other
+        return own_text(translator, settings.text, settings.batches, settings.rounds, self.progress, others)
 
     def living(self) -> dict[str, Any]:
         """One search of a store that has changed since it was indexed, and of the same store compacted."""

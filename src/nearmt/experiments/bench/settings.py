@@ -30,6 +30,7 @@ class BenchSettings:
     device: str = "cpu"
     dtype: str = "float32"
     text: Path | None = None  # sentences for the table own, one per line
+    busy: int = 0  # other processes that compute during the measurement
 
     def __post_init__(self) -> None:
         unknown = set(self.tables) - set(TABLES)
@@ -42,5 +43,7 @@ class BenchSettings:
         for name in ("entries", "beam", "source_length", "output_length", "rounds"):
             if getattr(self, name) < 1:
                 raise SettingError(f"`{name}` must be at least 1")
+        if self.busy < 0:
+            raise SettingError("`busy` must be at least 0")
         if not self.batches or not self.k or min(*self.batches, *self.k) < 1:
             raise SettingError("`batches` and `k` must be numbers of at least 1")

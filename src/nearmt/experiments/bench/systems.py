@@ -20,6 +20,7 @@ from nearmt.retrieval.neighbors import Neighbors
 from nearmt.retrieval.search import Retriever
 
 Run = Callable[[list[list[int]]], object]
+Count = Callable[[list[list[int]], int], int]  # sources and batch size to the number of output tokens
 ORIGINAL_INDEX, ORIGINAL_PROBES = "IVF4096,PQ64", 32
 _WARM_UP_ROWS, _WARM_UP_K = 256, 32
 
@@ -108,27 +109,57 @@ def generate(folder: Path, beam: int, length: int) -> Run:
 
 
 def ctranslate2(folder: Path, converted: Path, beam: int, length: int, threads: int, vocabulary: int) -> Run | None:
-    """CTranslate2 with int8 weights, or None if it is not installed."""
+    """CTranslate2 with int8 weights and a fixed output length; None if it is absent or cannot convert the model."""
+    translate = _ctranslate2(folder, converted, beam, threads, vocabulary)
+    if translate is None:
+        return None
+
+    def run(sources: list[list[int]]) -> object:
+        lengths = translate(sources, {"min_decoding_length": length, "max_decoding_length": length})
+        assert set(lengths) == {length}
+        return lengths
+
+    return run
+
+
+def ctranslate2_on_text(folder: Path, converted: Path, decoding: DecodingSettings, model: Seq2Seq) -> Count | None:
+    """CTranslate2 with int8 weights on real text, in the same batches as ours; None as above."""
+    translate = _ctranslate2(folder, converted, decoding.beam.num_beams, torch.get_num_threads(), model.vocabulary_size)
+    if translate is None:
+        return None
+    decoder = Decoder(model, settings=decoding)
+
+    def run(sources: list[list[int]], batch: int) -> int:
+        ordered, tokens = sorted(sources, key=lambda source: -len(source)), 0
+        for start in range(0, len(ordered), batch):
+            rows = ordered[start : start + batch]
+            longest = max(map(decoder.max_new_tokens, rows))
+            tokens += sum(length + 1 for length in translate(rows, {"max_decoding_length": longest}))  # and EOS
+        return tokens
+
+    return run
+
+
+def _ctranslate2(
+    folder: Path, converted: Path, beam: int, threads: int, vocabulary: int
+) -> Callable[[list[list[int]], dict[str, int]], list[int]] | None:
+    """A function from sources and options to the lengths of the outputs."""
     try:
         import ctranslate2 as engine
         from ctranslate2.converters import TransformersConverter
     except ImportError:
         return None
     if not converted.exists():
-        TransformersConverter(str(folder)).convert(str(converted), quantization="int8")
+        try:
+            TransformersConverter(str(folder)).convert(str(converted), quantization="int8")
+        except ValueError:
+            return None
     translator = engine.Translator(str(converted), compute_type="int8", inter_threads=1, intra_threads=threads)
     names = token_names(folder, vocabulary)
 
-    def run(sources: list[list[int]]) -> object:
-        results = translator.translate_batch(
-            [[names[token] for token in source] for source in sources],
-            beam_size=beam,
-            length_penalty=0.6,
-            max_batch_size=0,
-            min_decoding_length=length,
-            max_decoding_length=length,
-        )
-        assert all(len(result.hypotheses[0]) == length for result in results)
-        return results
+    def translate(sources: list[list[int]], options: dict[str, int]) -> list[int]:
+        texts = [[names[token] for token in source] for source in sources]
+        results = translator.translate_batch(texts, beam_size=beam, length_penalty=0.6, max_batch_size=0, **options)
+        return [len(result.hypotheses[0]) for result in results]
 
-    return run
+    return translate

@@ -1,9 +1,8 @@
 """The fast engine for CPUs: int8 weights in ONNX Runtime, for Marian, M2M100 and NLLB.
 
-The ONNX graph is built by hand, node by node, so that the beams of a sentence share its source and its cache and every
-step returns the decoder states that nearmt searches with. It is the fastest engine measured for these models on a CPU:
-it takes ×0.44 to ×0.75 of the time of CTranslate2 in int8 (docs/performance.md). onnx and onnxruntime are imported only
-when an engine is built.
+The ONNX graphs are built by hand, node by node, so that the beams of a sentence share its source and its cache and
+every step returns the decoder states that nearmt searches with. docs/performance.md compares it with other engines.
+onnx and onnxruntime are imported only when an engine is built.
 """
 
 from typing import Any

@@ -14,7 +14,7 @@ from nearmt.models.int8.session import Int8Session, LaneSession
 
 
 class Int8Engine:
-    """Encoder, decoder and projection as graphs; the torch model is not kept. It has as many lanes as torch has threads."""
+    """Encoder, decoder and projection as graphs, with a lane for each thread of torch. The torch model is not kept."""
 
     name = "int8"
 
@@ -42,7 +42,7 @@ class Int8Engine:
         return torch.device("cpu")
 
     def project(self, states: torch.Tensor) -> torch.Tensor:
-        return self.projection(states.detach()).values
+        return self.projection.project(states.detach()).values
 
     def start(self, source_ids: torch.Tensor, source_mask: torch.Tensor) -> Int8Session:
         return Int8Session(self, source_ids, source_mask)

@@ -105,6 +105,11 @@ class GraphSession:
         outputs = self._session.run_with_ort_values(self._output_names, values, None if keeps_memory else _releasing())
         return [torch.utils.dlpack.from_dlpack(output) for output in outputs]
 
+    def run_small(self, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        """The same with a third of the overhead. Outputs are copied, so it is meant for small ones."""
+        arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
+        return [torch.from_numpy(output) for output in self._session.run(self._output_names, arrays)]
+
 
 def _releasing() -> onnxruntime.RunOptions:
     """Options that release unused memory after the run."""

@@ -117,17 +117,6 @@ class Layers:
         weights = self.graph.add("Softmax", self.graph.add("Add", scores, mask), axis=3)
         return self.join(self.graph.add("MatMul", weights, values))
 
-    def attend_both(self, queries: str, past: tuple[str, str], present: tuple[str, str], mask: str) -> str:
-        """Attention over the cached keys followed by those of the present rows, without copying them together."""
-        graph = self.graph
-        parts = [graph.add("FusedMatMul", queries, keys, transB=1) for keys, _ in (past, present)]
-        scores = graph.add("Concat", *parts, axis=3)
-        weights = graph.add("Softmax", graph.add("Add", scores, mask), axis=3)
-        sizes = [graph.add("Shape", part, start=3, end=4) for part in parts]
-        shares = graph.add_many("Split", 2, weights, graph.add("Concat", *sizes, axis=0), axis=3)
-        sums = [graph.add("MatMul", s, values) for s, (_, values) in zip(shares, (past, present), strict=True)]
-        return self.join(graph.add("Add", *sums))
-
     def feed_forward(self, rows: str, inner: nn.Linear, outer: nn.Linear, activation: str) -> tuple[str, np.ndarray]:
         """The two layers of a feed-forward block without the bias of the second, and this bias."""
         if activation not in _ACTIVATIONS:

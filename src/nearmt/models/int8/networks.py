@@ -1,10 +1,10 @@
-"""The three graphs of a model with the architecture of BART: encoder, decoder and output projection.
+"""The graphs of a model with the architecture of BART: encoder, decoder and output projection.
 
-One decoder graph serves single steps and whole targets; only the mask differs. In a step the rows of a sentence are its
-hypotheses, each of which sees itself and its own past in the cache. With a whole target they are its positions, each of
-which sees the positions before it.
+The decoder is cut into segments at its attentions, which are not part of the graphs: kernels compute them faster,
+because each hypothesis only reads its own past.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +29,14 @@ class Shape:
 class _Stream:
     """The input of the next block, and the residual to which its result is added."""
 
-    def __init__(self, layers: Layers, norms: list[nn.LayerNorm], *, norm_first: bool) -> None:
-        self._layers, self._norm_first = layers, norm_first
-        self._norms = iter(norms)
-        self.residual = layers.rows
-        self.rows = layers.norm(layers.rows, next(self._norms)) if norm_first else layers.rows
+    def __init__(
+        self, layers: Layers, norms: Iterator[nn.LayerNorm], *, norm_first: bool, residual: str | None = None
+    ) -> None:
+        """With `residual`, it continues after an attention, whose result is the input of the layers."""
+        self._layers, self._norm_first, self._norms = layers, norm_first, norms
+        self.rows, self.residual = layers.rows, residual or layers.rows
+        if residual is None and norm_first:
+            self.rows = layers.norm(layers.rows, next(norms))
 
     def add(self, product: str, bias: np.ndarray) -> None:
         normed, total = self._layers.add_and_norm(product, bias, self.residual, next(self._norms))
@@ -52,9 +55,9 @@ def _attention_weights(attention: Any, width: int, heads: int) -> QuantizedWeigh
     return _query_scaled(quantize_weights(attention.q_proj, attention.k_proj, attention.v_proj), width, heads)
 
 
-def _norms(side: Any, *names: str, norm_first: bool) -> list[nn.LayerNorm]:
+def _norms(side: Any, *names: str, norm_first: bool) -> Iterator[nn.LayerNorm]:
     found = [getattr(layer, name) for layer in side.layers for name in names]
-    return [*found, side.layer_norm] if norm_first else found
+    return iter([*found, side.layer_norm] if norm_first else found)
 
 
 def build_encoder(model: Any, shape: Shape) -> GraphSession:
@@ -82,48 +85,53 @@ def build_encoder(model: Any, shape: Shape) -> GraphSession:
     return graph.session()
 
 
-def build_decoder(model: Any, shape: Shape) -> GraphSession:
-    """The decoder's layers.
+def build_decoder(model: Any, shape: Shape) -> list[GraphSession]:
+    """The decoder's segments: one before the first attention, and one after each.
 
-    hidden (sentences, group, width), self_mask (sentences, 1, group, slots + group), source_mask (sentences, 1, 1,
-    source), keys and values of the source and of the cache for every layer → states (rows, width), and the new keys
-    and values of all layers, stacked: (2 × layers × sentences, heads, group, head width).
+    hidden (1, rows, width), which is the embedding or the result of an attention, and after the first segment residual
+    (rows, width) → projected (rows, …), and the residual for the next segment. What is projected are queries, keys and
+    values for self-attention, queries for attention to the source, and after the last segment the states.
     """
-    graph, decoder = Graph("decoder"), model.get_decoder()
-    width, heads = shape.width, shape.decoder_heads
-    hidden = graph.input("hidden", ["sentences", "group", width])
-    self_mask = graph.input("self_mask", ["sentences", 1, "group", "slots_and_group"])
-    source_mask = graph.input("source_mask", ["sentences", 1, 1, "source"])
-    layers = Layers(graph, hidden, heads=heads, width=width)
+    decoder, width, heads = model.get_decoder(), shape.width, shape.decoder_heads
     names = "self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"
     norms = _norms(decoder, *names, norm_first=shape.norm_first)
-    stream = _Stream(layers, norms, norm_first=shape.norm_first)
-    fresh: list[str] = []
-    for number, layer in enumerate(decoder.layers):
-        past, source = (
-            tuple(
-                graph.input(f"{kind}_{part}{number}", ["sentences", heads, time, width // heads])
-                for part in ("keys", "values")
-            )
-            for kind, time in (("past", "slots"), ("source", "source"))
+    attentions = [_attention_weights(layer.self_attn, width, heads) for layer in decoder.layers]
+    first = _Segment(shape, norms, is_first=True)
+    sessions = [first.finish(attentions[0])]
+    for layer, following in zip(decoder.layers, [*attentions[1:], None], strict=True):
+        after_self = _Segment(shape, norms)
+        after_self.add_attention(layer.self_attn.out_proj)
+        sessions.append(after_self.finish(_query_scaled(quantize_weights(layer.encoder_attn.q_proj), width, heads)))
+        after_source = _Segment(shape, norms)
+        after_source.add_attention(layer.encoder_attn.out_proj)
+        after_source.stream.add(
+            *after_source.layers.feed_forward(after_source.stream.rows, layer.fc1, layer.fc2, shape.activation)
         )
-        weights = _attention_weights(layer.self_attn, width, heads)
-        parts = graph.add_many("Split", 3, layers.linear(stream.rows, weights), axis=1, num_outputs=3)
-        queries, keys, values = map(layers.heads, parts)
-        fresh += [keys, values]
-        context = layers.attend_both(queries, (past[0], past[1]), (keys, values), self_mask)
-        outer = quantize_weights(layer.self_attn.out_proj)
-        stream.add(layers.product(layers.quantize(context), outer), outer.bias)
+        sessions.append(after_source.finish(following))
+    return sessions
 
-        weights = _query_scaled(quantize_weights(layer.encoder_attn.q_proj), width, heads)
-        queries = layers.heads(layers.linear(stream.rows, weights))
-        context = layers.attend(queries, source[0], source[1], source_mask)
-        outer = quantize_weights(layer.encoder_attn.out_proj)
-        stream.add(layers.product(layers.quantize(context), outer), outer.bias)
-        stream.add(*layers.feed_forward(stream.rows, layer.fc1, layer.fc2, shape.activation))
-    graph.output(stream.rows, "states")
-    graph.output(graph.add("Concat", *fresh, axis=0), "fresh")
-    return graph.session()
+
+class _Segment:
+    """A part of the decoder under construction."""
+
+    def __init__(self, shape: Shape, norms: Iterator[nn.LayerNorm], *, is_first: bool = False) -> None:
+        self.graph = Graph("decoder")
+        hidden = self.graph.input("hidden", [1, "rows", shape.width])
+        residual = None if is_first else self.graph.input("residual", ["rows", shape.width])
+        self.layers = Layers(self.graph, hidden, heads=shape.decoder_heads, width=shape.width)
+        self.stream = _Stream(self.layers, norms, norm_first=shape.norm_first, residual=residual)
+
+    def add_attention(self, projection: nn.Linear) -> None:
+        """Project the result of an attention and add it to the stream."""
+        outer = quantize_weights(projection)
+        self.stream.add(self.layers.product(self.layers.quantize(self.layers.rows), outer), outer.bias)
+
+    def finish(self, weights: QuantizedWeights | None) -> GraphSession:
+        """Project the stream for the next attention; without weights, it is the output."""
+        rows = self.stream.rows
+        self.graph.output(rows if weights is None else self.layers.linear(rows, weights), "projected")
+        self.graph.output(self.stream.residual, "residual_after")
+        return self.graph.session()
 
 
 def build_projection(weights: QuantizedWeights) -> GraphSession:

@@ -8,11 +8,13 @@ import torch
 from torch import nn
 
 from nearmt.models.int8.graph import GraphSession
+from nearmt.models.int8.kernels import finish_logits
 from nearmt.models.int8.lanes import Lanes
 from nearmt.models.int8.layers import quantize_weights
-from nearmt.models.int8.logits import finish_logits
 from nearmt.models.int8.networks import build_projection
 from nearmt.models.topk import BLOCK
+
+_FEW_ROWS = 8  # a part of the vocabulary takes a millisecond or two
 
 
 @dataclass(frozen=True)
@@ -36,28 +38,32 @@ class Projection:
         self._parts = lanes.share(self.vocabulary, BLOCK)
         self._sessions: list[GraphSession] = [build_projection(weights.part(part)) for part in self._parts]
 
-    def __call__(self, states: torch.Tensor, out: torch.Tensor | None = None) -> Logits:
-        """Project states (rows, width). The first rows of `out` are used if it is large enough."""
+    def project(self, states: torch.Tensor, out: torch.Tensor | None = None) -> Logits:
+        """Project states (rows, width). With `out`, the logits may be written to its first rows."""
         rows = len(states)
-        values = torch.empty(rows, self.vocabulary) if out is None or len(out) < rows else out[:rows]
         totals = np.empty((len(self._parts), rows), np.float32)
-        maxima = np.empty((rows, -(-self.vocabulary // BLOCK)), np.float32)
-        if rows:
-            logits, found = values.numpy(), torch.from_numpy(totals)
-            self._lanes.run(
-                [partial(self._run, number, states, logits, totals, maxima) for number in range(len(self._parts))]
-            )
-            log_totals = found[0] if len(found) == 1 else found.logsumexp(dim=0)
-        else:
-            log_totals = torch.empty(0)
-        return Logits(values, log_totals, torch.from_numpy(maxima))
+        maxima = torch.empty(rows, -(-self.vocabulary // BLOCK))
+        if not rows:
+            return Logits(torch.empty(0, self.vocabulary), torch.empty(0), maxima)
+        if len(self._parts) == 1:
+            values = self._run(0, states, None, totals, maxima.numpy())
+            return Logits(values, torch.from_numpy(totals[0]), maxima)
+        values = torch.empty(rows, self.vocabulary) if out is None else out[:rows]
+        tasks = [
+            partial(self._run, number, states, values.numpy(), totals, maxima.numpy())
+            for number in range(len(self._parts))
+        ]
+        self._lanes.run(tasks, are_short=rows <= _FEW_ROWS)
+        return Logits(values, torch.from_numpy(totals).logsumexp(dim=0), maxima)
 
     def _run(
-        self, number: int, states: torch.Tensor, logits: np.ndarray, totals: np.ndarray, maxima: np.ndarray
-    ) -> None:
-        """Compute one part of the vocabulary."""
+        self, number: int, states: torch.Tensor, out: np.ndarray | None, totals: np.ndarray, maxima: np.ndarray
+    ) -> torch.Tensor:
+        """Compute one part of the vocabulary; without `out`, the result is computed in place."""
         part = self._parts[number]
         raw, scales = self._sessions[number].run({"hidden": states[None]})
+        logits = raw.numpy() if out is None else out[:, part]
         blocks = slice(part.start // BLOCK, -(-part.stop // BLOCK))
         row_scales = scales.expand(len(raw), 1)[:, 0].numpy()
-        finish_logits(raw.numpy(), row_scales, self._bias[part], logits[:, part], totals[number], maxima[:, blocks])
+        finish_logits(raw.numpy(), row_scales, self._bias[part], logits, totals[number], maxima[:, blocks])
+        return raw

@@ -1,16 +1,20 @@
 """A batch that the int8 engine is decoding, with its caches.
 
-The cache of a sentence is a growing list of slots, one for every row of every step. A mask selects the slots of a row's
-own past, so nothing is copied when hypotheses are reordered, and all rows of a sentence read the same cache.
+The cache of a sentence is a growing list of slots, one for every row of every step. Each row knows the slots of its own
+past, so nothing is copied when hypotheses are reordered, and all rows of a sentence read the same cache.
 """
 
+from collections.abc import Callable
 from functools import partial
 from itertools import compress, pairwise
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from nearmt.models.engine import RowOrder, StepOutput
+from nearmt.models.int8.graph import GraphSession
+from nearmt.models.int8.kernels import attend_past, attend_source
 
 if TYPE_CHECKING:
     from nearmt.models.int8.engine import Int8Engine
@@ -18,7 +22,9 @@ if TYPE_CHECKING:
 HIDDEN = "hidden"
 _MASKED = -1.0e9  # added to masked attention scores, so that their weight is exactly zero
 _MIN_NEW_SLOTS = 32
-_COMPACTION_SLOTS = 256  # with fewer slots none are dropped, so that the order of sums never depends on the batch
+_COMPACTION_SLOTS = 256
+_SMALL_ROWS = 128  # up to here, copying the output of a segment takes less time than not copying it
+_Attend = Callable[[int, torch.Tensor], torch.Tensor]  # layer and projected rows to (rows, width)
 
 
 class Int8Session:
@@ -56,9 +62,9 @@ class Int8Session:
         self._lanes, self._ends = list(compress(self._lanes, is_live)), self._ends[is_live]
         found = self._engine.lanes.run(tasks)
         states = found[0] if len(found) == 1 else torch.cat(found)
-        if self._logits is None or len(self._logits) < len(states):
+        if self._engine.lanes.count > 1 and (self._logits is None or len(self._logits) < len(states)):
             self._logits = torch.empty(len(states), self._engine.projection.vocabulary)
-        logits = self._engine.projection(states, self._logits)
+        logits = self._engine.projection.project(states, self._logits)
         return StepOutput(states, logits.values, -logits.log_totals, logits.maxima)
 
 
@@ -70,21 +76,25 @@ class LaneSession:
     ) -> None:
         self._engine, self._keeps_memory = engine, keeps_memory
         num_sentences, time = source_ids.shape
-        self._source_mask = (1.0 - source_mask[:, None, None, :].float()) * _MASKED  # (sentences, 1, 1, time)
+        self._lengths = source_mask.sum(dim=1).clamp_min(1)  # (sentences,)
         hidden = engine.embed_sources(source_ids, torch.arange(time))
         # Keys and values of each layer in turn, each (sentences, heads, time, head width).
-        self._sources = engine.encoder.run({HIDDEN: hidden, "mask": self._source_mask}, keeps_memory=keeps_memory)
+        self._sources = engine.encoder.run({HIDDEN: hidden, "mask": self._source_mask(time)}, keeps_memory=keeps_memory)
         self._order = RowOrder(num_sentences, source_ids.device)
         # As many as sources, each (sentences, heads, slots, head width). Not one large tensor: the allocator returns
         # large blocks to the system at once, and allocating them again costs more than copying.
-        self._cache = [torch.zeros(num_sentences, engine.heads, 1, engine.head_width) for _ in self._sources]
+        self._cache = [torch.empty(num_sentences, engine.heads, 0, engine.head_width) for _ in self._sources]
         self._num_slots = 0  # slots in use
         self._past = torch.zeros(num_sentences, 0, dtype=torch.int64)  # (rows, steps) slots of the past of each row
 
     @property
     def num_source_rows(self) -> int:
         """Rows of the cross-attention cache: one per live sentence."""
-        return len(self._source_mask)
+        return len(self._lengths)
+
+    def _source_mask(self, time: int) -> torch.Tensor:
+        """(sentences, 1, 1, time) what to add to attention scores."""
+        return ((torch.arange(time) >= self._lengths[:, None]).float() * _MASKED)[:, None, None, :]
 
     def step(self, token_ids: torch.Tensor, parents: torch.Tensor) -> torch.Tensor:
         """Continue row `parents[i]` of the last step with `token_ids[i]`; return the states (rows, width)."""
@@ -93,19 +103,24 @@ class LaneSession:
         self._keep(torch.searchsorted(before, self._order.sentences).tolist())
         if not is_identity:
             self._past = self._past[parents]
-        steps = self._past.shape[1]
-        sentences = self.num_source_rows
-        group = len(parents) // sentences
+        group = len(parents) // self.num_source_rows
         self._reserve_slots(group)
-        slots = self._cache[0].shape[2]
-        mask = torch.full((sentences, 1, group, slots + group), _MASKED)
-        own = torch.arange(slots, slots + group).repeat(sentences)  # each row sees itself and its past
-        mask.view(len(parents), -1).scatter_(1, torch.cat((self._past, own[:, None]), dim=1), 0.0)
-        hidden = self._engine.embed_targets(token_ids.view(sentences, group), torch.tensor([steps]))
-        states, fresh = self._decode(hidden, mask)
-        for cache, new in zip(self._cache, fresh, strict=True):
-            cache[:, :, self._num_slots : self._num_slots + group] = new
-        written = torch.arange(self._num_slots, self._num_slots + group).repeat(sentences)
+        hidden = self._engine.embed_targets(token_ids, torch.tensor([self._past.shape[1]]))
+        past, first, lengths = self._past.numpy(), self._num_slots, self._lengths.numpy()
+        context = torch.empty_like(hidden)
+
+        def attend_to_past(layer: int, projected: torch.Tensor) -> torch.Tensor:
+            keys, values = self._cache[2 * layer : 2 * layer + 2]
+            attend_past(projected.numpy(), keys.numpy(), values.numpy(), past, first, context.numpy())
+            return context
+
+        def attend_to_source(layer: int, projected: torch.Tensor) -> torch.Tensor:
+            keys, values = self._sources[2 * layer : 2 * layer + 2]
+            attend_source(projected.numpy(), keys.numpy(), values.numpy(), lengths, context.numpy())
+            return context
+
+        states = self._decode(hidden, attend_to_past, attend_to_source)
+        written = torch.arange(first, first + group).repeat(self.num_source_rows)
         self._past = torch.cat((self._past, written[:, None]), dim=1)
         self._num_slots += group
         return states
@@ -113,22 +128,37 @@ class LaneSession:
     def force(self, decoder_ids: torch.Tensor) -> torch.Tensor:
         """The states (rows, time, width) of whole targets, one per sentence; only before the first step."""
         rows, time = decoder_ids.shape
-        mask = torch.full((time, 1 + time), _MASKED)  # the cache's only slot is empty
-        mask[:, 1:] = mask[:, 1:].triu(diagonal=1)
-        hidden = self._engine.embed_targets(decoder_ids, torch.arange(time))
-        states, _ = self._decode(hidden, mask.expand(rows, 1, -1, -1).contiguous())
-        return states.view(rows, time, -1)
+        heads, size = self._engine.heads, self._engine.head_width
+        mask = self._source_mask(self._sources[0].shape[2])
 
-    def _decode(self, hidden: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """States (rows, width) and fresh keys and values (2 × layers, sentences, heads, group, head width)."""
-        inputs = {HIDDEN: hidden, "self_mask": mask, "source_mask": self._source_mask}
-        sentences, group = hidden.shape[:2]
-        for layer in range(self._engine.num_layers):
-            for offset, part in enumerate(("keys", "values")):
-                inputs[f"past_{part}{layer}"] = self._cache[2 * layer + offset]
-                inputs[f"source_{part}{layer}"] = self._sources[2 * layer + offset]
-        states, fresh = self._engine.decoder.run(inputs, keeps_memory=self._keeps_memory)
-        return states, fresh.view(-1, sentences, fresh.shape[1], group, fresh.shape[3])
+        def attend_to_past(layer: int, projected: torch.Tensor) -> torch.Tensor:
+            queries, keys, values = projected.view(rows, time, 3, heads, size).permute(2, 0, 3, 1, 4)
+            found = scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=1.0)
+            return found.transpose(1, 2).reshape(rows * time, -1)
+
+        def attend_to_source(layer: int, projected: torch.Tensor) -> torch.Tensor:
+            queries = projected.view(rows, time, heads, size).transpose(1, 2)
+            keys, values = self._sources[2 * layer : 2 * layer + 2]
+            found = scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=1.0)
+            return found.transpose(1, 2).reshape(rows * time, -1)
+
+        hidden = self._engine.embed_targets(decoder_ids, torch.arange(time)).flatten(0, 1)
+        with torch.no_grad():
+            return self._decode(hidden, attend_to_past, attend_to_source).view(rows, time, -1)
+
+    def _decode(self, hidden: torch.Tensor, attend_to_past: _Attend, attend_to_source: _Attend) -> torch.Tensor:
+        """The states (rows, width) of embedded inputs (rows, width). Queries are already scaled."""
+        first, *segments = self._engine.decoder
+        is_small = self._keeps_memory and len(hidden) <= _SMALL_ROWS
+
+        def run(segment: GraphSession, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+            return segment.run_small(inputs) if is_small else segment.run(inputs, keeps_memory=self._keeps_memory)
+
+        projected, residual = run(first, {HIDDEN: hidden[None]})
+        for number, segment in enumerate(segments):
+            context = (attend_to_source if number % 2 else attend_to_past)(number // 2, projected)
+            projected, residual = run(segment, {HIDDEN: context[None], "residual": residual})
+        return projected
 
     def _reserve_slots(self, group: int) -> None:
         """Ensure slots for this step. A long cache first drops the slots of hypotheses that have ended."""
@@ -160,9 +190,9 @@ class LaneSession:
         if len(kept) == self.num_source_rows:
             return
         moves = [(place, old) for place, old in enumerate(kept) if place != old]
-        for tensor in (*self._sources, *self._cache, self._source_mask):
+        for tensor in (*self._sources, *self._cache, self._lengths):
             for place, old in moves:
                 tensor[place] = tensor[old]
         self._sources = [tensor[: len(kept)] for tensor in self._sources]
         self._cache = [tensor[: len(kept)] for tensor in self._cache]
-        self._source_mask = self._source_mask[: len(kept)]
+        self._lengths = self._lengths[: len(kept)]

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -85,9 +86,27 @@ class SentenceIndex:
     def following(self, snapshot: Snapshot) -> "SentenceIndex":
         """The index of a later snapshot of the same data."""
         old, new = self._snapshot.manifest, snapshot.manifest
-        if (old.generation, old.sentence_index) != (new.generation, new.sentence_index):
+        if any(getattr(old, name) != getattr(new, name) for name in ("created_at", "generation", "sentence_index")):
             return SentenceIndex.open(snapshot)
         return SentenceIndex(snapshot, self._segments)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """(sentences,) the number of terms of each."""
+        return np.concatenate([np.diff(segment.starts) for segment in (*self._segments, self._rest)])
+
+    def terms_at(self, sentence_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The terms of sentences, given in ascending order, one after the other, and where each begins."""
+        starts = np.zeros(len(sentence_ids) + 1, np.int64)
+        np.cumsum(self.lengths[sentence_ids], out=starts[1:])
+        parts = []
+        for segment in (*self._segments, self._rest):
+            low, high = np.searchsorted(sentence_ids, [segment.first, segment.end])
+            inside = sentence_ids[low:high] - segment.first
+            shifts = segment.starts[inside] - starts[low:high]  # from a place in the result to one in the segment
+            places = np.arange(starts[low], starts[high])
+            parts.append(segment.terms[places + np.repeat(shifts, np.diff(starts[low : high + 1]))])
+        return np.concatenate(parts), starts
 
     def _extend(self) -> None:
         """Index new sentences. Segments in memory are joined when they are of one size, so there are only a few."""
