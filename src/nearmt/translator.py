@@ -211,6 +211,11 @@ class Translator:
         self.refresh()
         return best_of_stores(self._finders, text, limit, minimum)
 
+    def exact_match(self, text: str) -> Match | None:
+        """The newest stored sentence with this source, white space apart, of the first store that has one."""
+        self.refresh()
+        return first_exact(self._finders, text)
+
     def explain(self, text: str) -> Translation:
         """Translate one text and compute its evidence at once."""
         (translation,) = self.translate([text])
