@@ -159,9 +159,9 @@ class Translator:
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts, not one string")
         self.refresh()
-        decoder, finders = self._decoder, self._finders if self.exact == "reuse" else []
+        decoder, finders, reuses = self._decoder, self._finders, self.exact == "reuse"
         clean = [normalise_space(text) for text in texts]
-        matches = [first_exact(finders, text) if text else None for text in clean]
+        matches = [first_exact(finders, text) if reuses and text else None for text in clean]
         num_reused = sum(match is not None for match in matches)
         if num_reused:
             on_done(num_reused)
