@@ -8,6 +8,7 @@
                                                         BLEU of int8 with an index against float32 with exact search
     python benchmarks/core.py batches STORE MODEL PAIRS.tsv [N]
                                                         share of equal outputs in batches of 32 and one by one
+    python benchmarks/core.py matches STORE [N]         time of a look-up of matches, compared with all sentences
     python benchmarks/core.py tmx                       read a TMX file of 1 GB
 
 Each command prints one JSON object.
@@ -245,6 +246,41 @@ def measure_batches(store: str, model_name: str, path: str, num_pairs: str = "50
     return {"sentences": len(pairs), "same_texts": results}
 
 
+def measure_matches(store: str, num_texts: str = "300") -> dict[str, object]:
+    """Look up stored sources with a tenth of their words changed; times are CPU time, as other processes may run."""
+    from nearmt.datastore import Snapshot
+    from nearmt.evaluation.matches import best_matches
+    from nearmt.retrieval.sentences.matches import MINIMUM, MatchFinder
+
+    snapshot, rng = Snapshot.open(Path(store)), random.Random(1)
+    finder = MatchFinder(snapshot)
+    chosen = rng.sample(snapshot.live_sentence_ids.tolist(), int(num_texts))
+    stored = [snapshot.sides(sentence_id)[0] for sentence_id in chosen]
+    words = [word for text in stored for word in text.split()]
+    changed = [" ".join(rng.choice(words) if rng.random() < 0.1 else w for w in text.split()) for text in stored]
+    began = time.process_time()
+    finder.matches(stored[0])
+    opening = time.process_time() - began
+    found, seconds, exact_seconds = [], [], []
+    for text, same in zip(changed, stored, strict=True):
+        began = time.process_time()
+        found.append(finder.matches(text, limit=1))
+        seconds.append(time.process_time() - began)
+        began = time.process_time()
+        assert finder.exact(same) is not None
+        exact_seconds.append(time.process_time() - began)
+    best = best_matches(changed, [pair.source for pair in snapshot.texts()])
+    similar = [(row, match.percent) for row, match in enumerate(best) if match.percent >= MINIMUM]
+    num_found = sum(bool(found[row]) and found[row][0].percent == percent for row, percent in similar)
+    return {
+        "sentences": len(snapshot.sentences),
+        "opening_ms": round(1e3 * opening, 1),
+        "matches_ms": {"mean": round(1e3 * statistics.mean(seconds), 2), "max": round(1e3 * max(seconds), 2)},
+        "exact_us": round(1e6 * statistics.mean(exact_seconds), 1),
+        "best_found": f"{num_found} of {len(similar)}",
+    }
+
+
 def write_large_tmx(path: Path, size: int) -> None:
     words = [f"wort{i}" for i in range(5000)]
     rng = random.Random(1)
@@ -285,6 +321,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "ray": measure_ray,
     "exact": measure_exact,
     "batches": measure_batches,
+    "matches": measure_matches,
     "tmx": measure_tmx,
     "tracked": build_and_track_memory,  # what "memory" runs in a process of its own
 }

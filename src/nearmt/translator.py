@@ -159,9 +159,9 @@ class Translator:
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts, not one string")
         self.refresh()
-        decoder, finders = self._decoder, self._finders if self.exact == "reuse" else []
+        decoder, finders, reuses = self._decoder, self._finders, self.exact == "reuse"
         clean = [normalise_space(text) for text in texts]
-        matches = [first_exact(finders, text) if text else None for text in clean]
+        matches = [first_exact(finders, text) if reuses and text else None for text in clean]
         num_reused = sum(match is not None for match in matches)
         if num_reused:
             on_done(num_reused)
@@ -210,6 +210,11 @@ class Translator:
         """
         self.refresh()
         return best_of_stores(self._finders, text, limit, minimum)
+
+    def exact_match(self, text: str) -> Match | None:
+        """The newest stored sentence with this source, white space apart, of the first store that has one."""
+        self.refresh()
+        return first_exact(self._finders, text)
 
     def explain(self, text: str) -> Translation:
         """Translate one text and compute its evidence at once."""

@@ -123,3 +123,16 @@ def test_units_of_files_are_reused(store, tmp_path):
     assert f'msgstr "{TARGET}"' in out.read_text(encoding="utf-8")
     assert "2 units filled" in err
     assert "1 of 2 sentences was reused from the memory" in err
+
+
+def test_a_unit_of_several_sentences_is_reused_as_a_whole(store, toy_model, tmp_path):
+    source, target = "Die Zelle zeigt. Die Tabelle zeigt.", "Both at once"
+    Store(store, model=toy_model).add([(source, target)])
+    path, out = tmp_path / "in.po", tmp_path / "out.po"
+    path.write_text(f'msgid "{source}"\nmsgstr ""\n', encoding="utf-8")
+    code, _, err = nearmt("translate", store, path, "-o", out, "--exact", "reuse")
+    assert code == 0
+    assert f'msgstr "{target}"' in out.read_text(encoding="utf-8")
+    assert "1 of 1 sentence was reused from the memory" in err
+    assert nearmt("translate", store, path, "-o", out, "--force")[0] == 0
+    assert target not in out.read_text(encoding="utf-8")

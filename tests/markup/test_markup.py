@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nearmt.errors import MarkupError, SettingError
-from nearmt.markup import XML, rules_for, translate_marked, translate_with_ways
+from nearmt.markup import XML, Marked, rules_for, translate_marked, translate_with_ways
 from nearmt.markup.rules import Kind
 from properties import examples
 
@@ -227,3 +227,28 @@ def test_hostile_text_takes_linear_time(name):
     (result,) = translate_marked([text], each("upper"), kind, language="de")
     assert time.process_time() - begun < 5
     assert len(result) >= len(text) * 0.9
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("text", " Eins %s. Zwei! ", " ONE %s & two "),
+        ("xml", "Eins %s. Zwei!", "ONE %s &amp; two"),
+        ("text", "Eins %s. Drei!", "EINS %s. DREI!"),  # not known
+        ("text", "Eins %s.\nZwei!", "EINS %s.\nZWEI!"),  # would lose a line break
+        ("xml", "Eins <b>%s</b>. Zwei!", "EINS <b>%s</b>. ZWEI!"),  # would lose tags
+        ("text", "Eins. Zwei {0}!", "EINS. ZWEI {0}!"),  # its known translation lost a placeholder
+        ("text", "Eins!", "EINS!"),  # one sentence is left to `translate`
+    ],
+)
+def test_a_text_of_several_sentences_may_be_known_as_a_whole(kind, text, expected):
+    known = {
+        "Eins %s. Zwei!": "ONE %s & two",
+        "Eins %s.\nZwei!": "one line",
+        "Eins. Zwei {0}!": "none",
+        "Eins!": "one",
+    }
+    found = translate_with_ways(
+        [text], lambda texts: [each.upper().replace("%S", "%s") for each in texts], kind, language="de", reuse=known.get
+    )
+    assert found == [Marked(expected, "whole")]

@@ -49,6 +49,7 @@ def fill_document(translator: "Translator", job: DocumentJob, run: RunOptions, c
     """Translate a document and say what was done with its units."""
     from nearmt.corpus.languages import LanguagePair
     from nearmt.documents import translate_document
+    from nearmt.translator import Translation
 
     stored = translator.snapshot.manifest.languages
 
@@ -57,6 +58,13 @@ def fill_document(translator: "Translator", job: DocumentJob, run: RunOptions, c
         counter.add(results)
         return [result.text for result in results]
 
+    def reuse(text: str) -> str | None:
+        match = translator.exact_match(text) if translator.exact == "reuse" else None
+        if match is None:
+            return None
+        counter.add([Translation(text, match.target, 0.0, (), match=match)])
+        return match.target
+
     with reporting(run.quiet) as progress:
         summary = translate_document(
             job.path,
@@ -64,6 +72,7 @@ def fill_document(translator: "Translator", job: DocumentJob, run: RunOptions, c
             translate,
             LanguagePair(stored.source, stored.target),
             overwrite=job.overwrite,
+            reuse=reuse,
             progress=progress,
         )
     if run.as_json:

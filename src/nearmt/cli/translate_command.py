@@ -94,24 +94,13 @@ def translate(
     if document is not None:
         fill_document(translator, document, run, counter)
     else:
-        _translate_lines(translator, lines, out, overwrite, run, counter)
+        is_quiet = run.quiet or (out is None and sys.stdout.isatty())
+        with _output(out, overwrite) as written, reporting(is_quiet) as progress:
+            for results in _translate_chunks(translator, lines, progress):
+                written.writelines(f"{_line(result, run.as_json)}\n" for result in results)
+                written.flush()
+                counter.add(results)
     counter.report(run.quiet or reuse != "reuse")
-
-
-def _translate_lines(
-    translator: "Translator",
-    lines: Iterator[str],
-    out: Path | None,
-    overwrite: bool,
-    run: RunOptions,
-    counter: ReuseCounter,
-) -> None:
-    is_quiet = run.quiet or (out is None and sys.stdout.isatty())
-    with _output(out, overwrite) as written, reporting(is_quiet) as progress:
-        for results in _translate_chunks(translator, lines, progress):
-            written.writelines(f"{_line(result, run.as_json)}\n" for result in results)
-            written.flush()
-            counter.add(results)
 
 
 @contextmanager

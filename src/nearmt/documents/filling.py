@@ -14,7 +14,7 @@ from nearmt.documents.tmx import read_tmx
 from nearmt.documents.units import Document, Gap
 from nearmt.documents.xliff import read_xliff
 from nearmt.errors import DocumentError, MarkupError
-from nearmt.markup import Marked, Rules, translate_with_ways
+from nearmt.markup import Marked, Reuse, Rules, translate_with_ways
 from nearmt.outputs import check_output, writing
 from nearmt.progress import Progress, silent
 
@@ -41,17 +41,18 @@ def translate_document(
     languages: LanguagePair,
     *,
     overwrite: bool = False,
+    reuse: Reuse = lambda text: None,
     progress: Progress = silent,
 ) -> Summary:
     """Fill the untranslated units of an XLIFF, PO or TMX file; `out` appears only once it is complete.
 
     An existing file, `path` included, is replaced only with `overwrite`. `languages` are those of the translator;
-    a file in other languages is refused.
+    a file in other languages is refused. `reuse` may know the translation of a unit of several sentences.
     """
     check_output(out, overwrite=overwrite)
     document, encoded, is_xml = _read(path, languages)
     try:
-        results = _translated(document, translate, languages.source or "en", progress)
+        results = _translated(document, translate, languages.source or "en", reuse, progress)
     except MarkupError as error:
         raise DocumentError(f"{path}: {error}") from error
     texts = [[marked.text for marked in unit] for unit in results]
@@ -85,20 +86,22 @@ def _read(path: Path, languages: LanguagePair) -> tuple[Document, Encoded, bool]
     return _READERS[kind](encoded.text, name, languages), encoded, kind != "po"
 
 
-def _translated(document: Document, translate: Translate, language: str, progress: Progress) -> list[list[Marked]]:
+def _translated(
+    document: Document, translate: Translate, language: str, reuse: Reuse, progress: Progress
+) -> list[list[Marked]]:
     results: list[list[Marked]] = []
     total = len(document.units)
     for start in range(0, total, _UNITS_AT_ONCE):
         units = document.units[start : start + _UNITS_AT_ONCE]
         gaps = [gap for unit in units for gap in unit.gaps]
-        done = iter(_fill(gaps, translate, language))
+        done = iter(_fill(gaps, translate, language, reuse))
         results += [[next(done) for _ in unit.gaps] for unit in units]
         progress("translating", len(results), total)
     return results
 
 
-def _fill(gaps: Sequence[Gap], translate: Translate, language: str) -> list[Marked]:
+def _fill(gaps: Sequence[Gap], translate: Translate, language: str, reuse: Reuse) -> list[Marked]:
     if not gaps:
         return []
     rules: Rules = gaps[0].rules  # one file, one format
-    return translate_with_ways([gap.source for gap in gaps], translate, rules, language=language)
+    return translate_with_ways([gap.source for gap in gaps], translate, rules, language=language, reuse=reuse)

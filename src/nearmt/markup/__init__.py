@@ -7,7 +7,7 @@ package knows nothing of models, stores or files.
 
 from nearmt.markup.rules import HTML, TEXT, XML, Kind, Rules, rules_for
 from nearmt.markup.splitting import SplitText, split_sentences, split_text, translate_long
-from nearmt.markup.translation import Marked, Way, translate_marked, translate_with_ways
+from nearmt.markup.translation import Marked, Reuse, Way, translate_marked, translate_with_ways
 
 __all__ = [
     "HTML",
@@ -15,6 +15,7 @@ __all__ = [
     "XML",
     "Kind",
     "Marked",
+    "Reuse",
     "Rules",
     "SplitText",
     "Way",

@@ -10,10 +10,11 @@ from nearmt.markup.layout import Fragment, Layout, fragments_of, lay_out, spelle
 from nearmt.markup.placeholders import count_placeholders
 from nearmt.markup.placing import can_be_placed, place, requests_of
 from nearmt.markup.rules import Kind, Rules, rules_for
-from nearmt.markup.runs import parse, signature
+from nearmt.markup.runs import Parsed, parse, signature
 from nearmt.markup.sentences import Sentence, has_words, sentences_of
 
 Translate = Callable[[list[str]], list[str]]
+Reuse = Callable[[str], str | None]
 Way = Literal["whole", "pieces", "source"]
 
 
@@ -41,11 +42,19 @@ def translate_marked(
 
 
 def translate_with_ways(
-    texts: Sequence[str], translate: Translate, kind: Kind | Rules = "text", *, language: str = "en"
+    texts: Sequence[str],
+    translate: Translate,
+    kind: Kind | Rules = "text",
+    *,
+    language: str = "en",
+    reuse: Reuse = lambda text: None,
 ) -> list[Marked]:
-    """Like `translate_marked`, but also say in which way each text was translated."""
+    """Like `translate_marked`, but also say in which way each text was translated.
+
+    `reuse` may know the translation of a text of several sentences, which are then not translated one by one.
+    """
     rules = kind if isinstance(kind, Rules) else rules_for(kind)
-    plans = [_Plan(text, rules, language) for text in texts]
+    plans = [_Plan(text, rules, language, reuse) for text in texts]
     sentences = [sentence for plan in plans for sentence in plan.sentences]
     known = _Known(translate)
     known.ask(request for sentence in sentences for request in sentence.first_requests())
@@ -144,12 +153,30 @@ def _signature(text: str, rules: Rules) -> Counter[str] | None:
         return None
 
 
+def _reused(parsed: Parsed, rules: Rules, reuse: Reuse) -> str | None:
+    """The known translation of a whole text; None for one with tags or several lines, which it would not keep."""
+    source, text = ("".join(getattr(run, side) for run in parsed.runs) for side in ("source", "text"))
+    plain = text.strip()
+    if any(run.kind != "text" or run.is_raw for run in parsed.runs) or "\n" in plain:
+        return None
+    known = reuse(plain)
+    if known is None:
+        return None
+    before = source[: len(source) - len(source.lstrip())]
+    reused = before + spelled(known, rules, False) + source[len(source.rstrip()) :]
+    return reused if _signature(reused, rules) == _signature(source, rules) else None
+
+
 class _Plan:
     """A text: its sentences and the unchanged text between them."""
 
-    def __init__(self, text: str, rules: Rules, language: str) -> None:
+    def __init__(self, text: str, rules: Rules, language: str, reuse: Reuse) -> None:
         self._text, self._rules = text, rules
-        found = sentences_of(parse(text, rules), rules, language)
+        parsed = parse(text, rules)
+        found = sentences_of(parsed, rules, language)
+        if sum(isinstance(item, Sentence) for item in found) > 1:
+            reused = _reused(parsed, rules, reuse)
+            found = found if reused is None else [reused]
         self._items = [_SentenceTranslation(item, rules) if isinstance(item, Sentence) else item for item in found]
         self.sentences = [item for item in self._items if isinstance(item, _SentenceTranslation)]
 

@@ -31,7 +31,7 @@ METHODS = ("base", "vanilla", "adaptive")
 QUICK = AdaptationSettings(max_trials=1, max_decoded=30, methods=("adaptive",), training=TrainingSettings(steps=2000))
 NUM_EXAMPLES = 3
 _ENTRIES_PER_COMMIT = 8192  # often enough for progress, and for an interruption to cost little
-_RESULT_FORMAT = 2
+_RESULT_FORMAT = 3
 _BUILT_FROM = "built-from.txt"
 _WATCHED_SENTENCES = 100  # of dev, for the mean number of neighbours
 

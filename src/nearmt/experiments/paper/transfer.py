@@ -111,7 +111,7 @@ class Controls:
             "Controls",
             "“Values shuffled”: the same keys with the tokens in random order and a retrained Meta-k, which should "
             "learn to ignore the neighbours. “Best fuzzy match”: a copy of the target of the memory's most similar "
-            f"source (rapidfuzz ratio).{general}",
+            f"source (by edit distance over words).{general}",
             [("", Table(tuple(headings), tuple(rows)))],
             data=describe_results(results),
         )
@@ -119,7 +119,7 @@ class Controls:
 
 def best_fuzzy_matches(lab: Lab, domain: Domain) -> Result:
     """Copy the target of the most similar source in the memory for each test sentence."""
-    key = {"fuzzy": domain.key, "test": domain.test.key}
+    key = {"fuzzy": domain.key, "by": "words", "test": domain.test.key}
     outputs = lab.workspace.get("fuzzy", key, partial(_match, lab, domain))
     return lab.scored_outputs(outputs, domain.test, {"name": "best fuzzy match", "store": domain.key})
 
