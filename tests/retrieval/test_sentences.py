@@ -33,7 +33,7 @@ class Stored:
         self.sentence_ends = np.cumsum(counts)
         self.sentences = np.zeros(len(self.texts), [("first_entry", "<i8")])
         self.sentences["first_entry"] = self.sentence_ends - counts
-        self.manifest = SimpleNamespace(generation=1, sentence_index=None)
+        self.manifest = SimpleNamespace(created_at="2026", generation=1, sentence_index=None)
 
     def sides(self, number):
         return self.texts[number], "target"
