@@ -69,6 +69,7 @@ class Manifest:
     extent: Extent = field(default_factory=Extent)
     build: BuildProgress = field(default_factory=lambda: BuildProgress([]))
     retrieval: str = TOKENS  # where translations search: see `RETRIEVALS`
+    is_retrieval_chosen: bool = False  # True: both indexes are kept, and every training chooses
     index: IndexRecord | None = None  # of tokens
     sentence_index: SentenceIndexRecord | None = None
     adaptation: TrainingRecord | None = None

@@ -84,7 +84,7 @@ class IndexSettings:
             index.recall.k if index.recall is not None else 32,
             index.memory,
             index.uri,
-            TOKENS if manifest.retrieval == TOKENS else BOTH,
+            BOTH if manifest.is_retrieval_chosen else manifest.retrieval,
         )
 
     @property
@@ -130,6 +130,7 @@ class Indexes:
     index: IndexRecord | None  # of tokens
     sentence_index: SentenceIndexRecord
     retrieval: str
+    is_retrieval_chosen: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -145,7 +146,11 @@ class Indexes:
     def added_to(self, manifest: Manifest, **changes: Any) -> Manifest:
         """The manifest of the commit that begins to use these indexes."""
         return manifest.changed(
-            index=self.index, sentence_index=self.sentence_index, retrieval=self.retrieval, **changes
+            index=self.index,
+            sentence_index=self.sentence_index,
+            retrieval=self.retrieval,
+            is_retrieval_chosen=self.is_retrieval_chosen,
+            **changes,
         )
 
 
@@ -166,8 +171,9 @@ def index_snapshot(
     if settings.retrieval == SENTENCES:
         return Indexes(None, by_sentence, SENTENCES)
     assert settings.retrieval is not None
-    used = manifest.retrieval if settings.retrieval == BOTH and manifest.adaptation is not None else settings.retrieval
-    return Indexes(_index_tokens(snapshot, settings, progress, home), by_sentence, used)
+    is_chosen = settings.retrieval == BOTH
+    used = manifest.retrieval if is_chosen and manifest.adaptation is not None else settings.retrieval
+    return Indexes(_index_tokens(snapshot, settings, progress, home), by_sentence, used, is_chosen)
 
 
 def _index_tokens(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path | None) -> IndexRecord:
