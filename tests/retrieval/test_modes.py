@@ -12,7 +12,7 @@ from nearmt.building import builder, compaction
 from nearmt.building.builder import BuildSettings
 from nearmt.building.repair import repair_with
 from nearmt.corpus import SentencePair
-from nearmt.datastore import Manifest, Snapshot, partial_folder, verify
+from nearmt.datastore import IndexRecord, Languages, Manifest, Snapshot, partial_folder, verify
 from nearmt.datastore.snapshot import open_latest
 from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.evaluation.scores import bleu
@@ -246,3 +246,10 @@ def test_a_lost_projection_is_repaired_with_the_model(reduced_copy, toy_model, c
         np.abs(np.frombuffer(new.read_bytes(), "<f4")), np.abs(np.frombuffer(content, "<f4")), atol=1e-3
     )
     assert bleu([r.text for r in Translator(reduced_copy, model=toy_model).translate(sources)], references) > 90
+
+
+def test_every_training_of_a_store_with_both_indexes_chooses():
+    index = IndexRecord("faiss", "Flat", 1, 0)
+    chosen = Manifest({}, Languages("de", "en"), 4, retrieval="tokens", is_retrieval_chosen=True, index=index)
+    assert IndexSettings.of(chosen).retrieval == "both"
+    assert IndexSettings.of(replace(chosen, is_retrieval_chosen=False)).retrieval == "tokens"
