@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def store_of(folder: Path, pairs: Sequence[SentencePair]) -> Snapshot:
     return Snapshot.open(folder)
 
 
-def changed(folder: Path, pairs: Sequence[SentencePair] = (), **changes: Sequence) -> Snapshot:
+def changed(folder: Path, pairs: Sequence[SentencePair] = (), **changes: Any) -> Snapshot:
     appended(folder, Manifest.load(folder), commit(pairs, **changes))
     return Snapshot.open(folder)
 
@@ -158,7 +159,7 @@ def test_a_finder_that_follows_finds_what_a_new_one_finds(tmp_path, monkeypatch)
     rng = np.random.default_rng(1)
 
     def pairs(count: int) -> list[SentencePair]:
-        return [SentencePair(" ".join(rng.choice(WORDS, 3)), f"target {rng.integers(1e9)}") for _ in range(count)]
+        return [SentencePair(" ".join(rng.choice(WORDS, 3)), f"target {rng.integers(10**9)}") for _ in range(count)]
 
     following = MatchFinder(store_of(tmp_path / "s", pairs(5)))
     for number in range(8):
