@@ -5,8 +5,8 @@
 OTHER is text of another domain, which a memory should not harm. STORE has both indexes (nearmt build --retrieval both).
 For each setting, networks are trained on DEV and translate TEST, in batches of 32. A setting is `sentences:ENTRIES`,
 `tokens:PROBES:RERANKED` or `both:ENTRIES`. Finished settings are kept in OUT.json, and a second run goes on with the
-others. Prints a table; draws OUT.svg where matplotlib is installed. Times are comparable within one run on a machine that
-does nothing else.
+others. Prints a table; draws OUT.svg where matplotlib is installed. Times are comparable within one run on a quiet
+machine.
 """
 
 import json
