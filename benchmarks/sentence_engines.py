@@ -47,7 +47,7 @@ def own(texts: list[str], folder: Path) -> Find:
         order = order[: max(1, np.searchsorted(np.cumsum((ends - begins)[order]), 30_000, side="right"))]
         weights = np.log1p(len(texts) / np.maximum(ends - begins, 1)[order]).astype(np.float32)
         found = selection.add_scores(
-            begins[order], ends[order], weights, segment.postings, allowed, 30_000, 0, scores, touched, 0
+            begins[order], ends[order], weights, segment.postings, allowed, 0, scores, touched, 0
         )
         near = touched[:found].copy()
         of_near = scores[near]
