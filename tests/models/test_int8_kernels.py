@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmt.models.int8.kernels import attend_past, attend_source, finish_logits
@@ -28,7 +28,6 @@ def logits_of(seed: int, rows: int, width: int, spread: float) -> tuple[torch.Te
     return raw, scales, torch.randn(width, generator=generator)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 999), st.integers(1, 5), st.integers(1, 5000), st.floats(0.01, 60))
 def test_one_pass_gives_logits_their_log_sum_and_block_maxima(seed, rows, width, spread):
     raw, scales, bias = logits_of(seed, rows, width, spread)
@@ -50,7 +49,6 @@ def test_a_row_does_not_depend_on_other_rows_or_threads():
         assert torch.equal(whole, torch.cat([row[place] for row in alone]))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 999), st.integers(1, 4), st.integers(1, 2000), st.data())
 def test_topk_with_maxima_equals_topk(seed, rows, width, data):
     count = data.draw(st.integers(1, min(width, 24)))
@@ -77,7 +75,6 @@ def test_topk_prefers_the_first_of_equal_values():
     assert len(set(places[0].tolist())) == 3
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 999),
     sentences=st.integers(1, 3),
