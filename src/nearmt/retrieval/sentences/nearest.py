@@ -46,19 +46,6 @@ def project_rows(states, first_row, last_row, projection, lowest, factors, out):
         row += count
 
 
-@compiled
-def _insert(distances, places, found, distance, place):  # type: ignore[no-untyped-def]
-    """Insert into a sorted row; of equal distances the one inserted first stays first. Returns the number found."""
-    at = found if found < len(distances) else len(distances) - 1
-    while at > 0 and distances[at - 1] > distance:
-        distances[at] = distances[at - 1]
-        places[at] = places[at - 1]
-        at -= 1
-    distances[at] = distance
-    places[at] = place
-    return min(found + 1, len(distances))
-
-
 @compiled(fastmath=True)
 def _first_blocks(queries, keys, start, count, out):  # type: ignore[no-untyped-def]
     """Squared distances of four queries from `count` keys in the first dimensions; (4, count)."""
@@ -73,18 +60,7 @@ def _first_blocks(queries, keys, start, count, out):  # type: ignore[no-untyped-
         out[0, number], out[1, number], out[2, number], out[3, number] = first, second, third, fourth
 
 
-@compiled(fastmath=True)
-def _block(query, key, start):  # type: ignore[no-untyped-def]
-    """The squared distance of a query from a key in one block of dimensions."""
-    total = np.float32(0)
-    query, key = query[start : start + BLOCK], key[start : start + BLOCK]  # start + dim as an index is not vectorised
-    for dim in range(BLOCK):
-        difference = query[dim] - np.float32(key[dim])
-        total += difference * difference
-    return total
-
-
-@compiled
+@compiled(fastmath={"reassoc", "contract", "nsz"})  # sums in any order, but infinity counts
 def nearest_places(queries, first_row, last_row, subsets, begins, keys, distances, places):  # type: ignore[no-untyped-def]
     """The nearest keys of rows `first_row` … `last_row` - 1, by their places, nearest first.
 
@@ -109,17 +85,27 @@ def nearest_places(queries, first_row, last_row, subsets, begins, keys, distance
             size = min(_KEYS, end - start)
             _first_blocks(group, keys, start, size, partial)
             for number in range(count):
+                target = row + number
                 for at in range(size):
-                    distance = partial[number, at]
-                    done = BLOCK
-                    while distance < limits[number] and done < dims:
-                        distance += _block(group[number], keys[start + at], done)
-                        done += BLOCK
-                    if distance < limits[number]:
-                        found[number] = _insert(
-                            distances[row + number], places[row + number], found[number], distance, start + at
-                        )
-                        if found[number] == k:
-                            limits[number] = distances[row + number, k - 1]
+                    if partial[number, at] >= limits[number]:
+                        continue
+                    distance = np.float32(0)
+                    for dim in range(BLOCK, dims):
+                        difference = group[number, dim] - np.float32(keys[start + at, dim])
+                        distance += difference * difference
+                    distance += partial[number, at]
+                    if distance >= limits[number]:
+                        continue
+                    # Insert into the sorted row; of equal distances the one inserted first stays first.
+                    slot = found[number] if found[number] < k else k - 1
+                    while slot > 0 and distances[target, slot - 1] > distance:
+                        distances[target, slot] = distances[target, slot - 1]
+                        places[target, slot] = places[target, slot - 1]
+                        slot -= 1
+                    distances[target, slot] = distance
+                    places[target, slot] = start + at
+                    found[number] = min(found[number] + 1, k)
+                    if found[number] == k:
+                        limits[number] = distances[target, k - 1]
             start += size
         row += count
