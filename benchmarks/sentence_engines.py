@@ -63,7 +63,7 @@ def words(text: str) -> list[str]:
 
 def sqlite_fts5(texts: list[str], folder: Path) -> Find:
     database = sqlite3.connect(folder / "fts.db")
-    database.execute("CREATE VIRTUAL TABLE sentences USING fts5(text, content='', detail=none)")
+    database.execute("CREATE VIRTUAL TABLE sentences USING fts5(text, content='')")
     database.executemany("INSERT INTO sentences(rowid, text) VALUES (?, ?)", enumerate(texts))
     database.commit()
 
