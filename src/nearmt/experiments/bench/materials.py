@@ -146,14 +146,16 @@ def timing_sources(batch: int, length: int, vocabulary: int, eos: int) -> list[l
     return [[*row, eos] for row in ids.tolist()]
 
 
-def describe_store(snapshot: Snapshot) -> dict[str, float]:
-    """Return the number of entries and the bytes per entry on disk and in the index."""
+def describe_store(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the number of entries, how keys are stored, and the bytes per entry on disk and in the indexes."""
     data = snapshot.folder / snapshot.manifest.data_folder
     on_disk = sum(path.stat().st_size for path in data.iterdir())
-    record = snapshot.manifest.index
-    index = (record.bytes if record is not None else None) or 0
+    manifest = snapshot.manifest
+    index = sum(record.bytes or 0 for record in (manifest.index, manifest.sentence_index) if record is not None)
     return {
         "entries": len(snapshot),
+        "keys": f"{manifest.key_type} keys of {manifest.key_dims} dimensions",
+        "retrieval": manifest.retrieval,
         "disk_bytes_per_entry": (on_disk + index) / len(snapshot),
         "index_bytes_per_entry": index / len(snapshot),
     }

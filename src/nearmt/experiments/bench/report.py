@@ -51,16 +51,18 @@ def _about(about: Mapping[str, Any]) -> Table:
     store, settings, model = about["store"], about["settings"], about["model"]
     recall = store.get("recall") or {}
     lengths = f"{settings['source_length']} → {settings['output_length']} tokens"
-    index = f"{store['index']}, {store['num_probes']} lists probed, {store['reranked']} candidates re-ranked"
+    index = f"retrieval by {store['retrieval']}"
+    if store["index"] is not None:
+        index += f", {store['index']}, {store['num_probes']} lists probed, {store['reranked']} candidates re-ranked"
     on_disk, in_index = store["disk_bytes_per_entry"], store["index_bytes_per_entry"]
     rows = [
         ("model", f"width {model['width']}, {model['vocabulary']:,} tokens, engine {about['engine']}"),
         ("decoding", f"beam {settings['beam']}, {lengths}, {about['threads']} threads"),
         ("processor", f"{about['cpus']} CPUs, {settings['busy']} other busy processes"),
-        ("store", f"{store['entries']:,} entries, {settings['key_type']} keys, {index}"),
+        ("store", f"{store['entries']:,} entries, {store['keys']}, {index}"),
         (
             "bytes per entry",
-            f"{on_disk:.0f} on disk, {in_index:.0f} of them in the index, which is also held in memory",
+            f"{on_disk:.0f} on disk, {in_index:.0f} of them in indexes",
         ),
     ]
     if recall:
