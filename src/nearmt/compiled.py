@@ -2,7 +2,7 @@
 
 A kernel runs in the thread that calls it and releases Python's lock, so several threads can run it at once. Machine
 code is cached beside the source or in the user's cache folder; where neither can be written, every process compiles
-anew. A kernel that calls another one must be in the same file, because the cache only notices changes of that file.
+again. A kernel that calls another one must be in the same file, because the cache only notices changes of that file.
 """
 
 from collections.abc import Callable

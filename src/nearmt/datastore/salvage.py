@@ -193,7 +193,7 @@ def salvage(folder: Path, on_commit: Callable[[int], None] = lambda number: None
     manifest, problem = load_or_recover(folder)
     findings = inspect(folder, manifest, on_commit)
     ranges = commit_ranges(folder, manifest, findings)
-    if projection_problem(folder, manifest) is not None:  # no key can be decoded: new ones will be coded anew
+    if projection_problem(folder, manifest) is not None:  # no key can be decoded: new keys get a new coding
         keys = f"keys.{manifest.key_type}"
         ranges = [replace(commit, changed=commit.changed | {keys}) for commit in ranges]
         manifest = replace(manifest, key_range=None)
