@@ -44,6 +44,7 @@ ONLY_IN = {
     "limits": {"server"},
     "lxml": {"corpus"},
     "matplotlib": {"experiments"},
+    "llvmlite": {"compiled"},
     "numba": {"compiled"},
     "onnx": {"models"},
     "onnxruntime": {"models"},

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearmt.compiled.dots import LANES
 from nearmt.datastore import Filter, Manifest, Snapshot
 from nearmt.datastore.columns import CommitData, append_commit
 from nearmt.errors import SettingError
@@ -71,30 +72,61 @@ def reference(query, keys, k):
 @examples(80)
 @given(st.data())
 def test_the_compiled_search_equals_brute_force(data):
-    """Small whole numbers, so that sums are exact and there are many ties."""
+    """Whole numbers, so that sums are exact and there are many ties."""
     rng = np.random.default_rng(data.draw(st.integers(0, 1 << 20)))
-    dims = nearest.BLOCK * data.draw(st.integers(1, 3))
-    sizes = data.draw(st.lists(st.sampled_from([0, 1, 3, 40, 300, 600]), min_size=1, max_size=5))
-    begins = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    kind = data.draw(st.sampled_from([np.uint8, np.float32]))
-    keys = np.zeros((begins[-1], dims), kind)
+    dims = 2 * data.draw(st.integers(1, 70))
+    is_coded = data.draw(st.booleans())
+    sizes = data.draw(st.lists(st.sampled_from([0, 1, 3, 16, 40, 300, 600]), min_size=1, max_size=5))
+    unit = LANES if is_coded else 1
+    begins = unit * np.concatenate([[0], np.cumsum([-(-size // unit) for size in sizes])]).astype(np.int64)
+    low, high = data.draw(st.sampled_from([(0, 3), (254, 256), (0, 256), (127, 130)]))
     used = data.draw(st.integers(1, dims))  # the others are padding
-    keys[:, :used] = rng.integers(0, 3, (len(keys), used))
+    entries = np.zeros((sum(sizes), dims), np.uint8)
+    entries[:, :used] = rng.integers(low, high, (len(entries), used))
     subsets = np.sort(rng.integers(0, len(sizes), data.draw(st.integers(1, 13))))
     queries = np.zeros((len(subsets), dims), np.float32)
-    queries[:, :used] = rng.integers(0, 3, (len(subsets), used))
+    outside = data.draw(st.sampled_from([0, 0, 300, 20_000]))  # a query may be far from all keys
+    queries[:, :used] = rng.integers(low - outside, high + outside, (len(subsets), used))
     k = data.draw(st.sampled_from([1, 2, 8, 64]))
     first = data.draw(st.integers(0, len(subsets)))
     distances = np.full((len(subsets), k), np.inf, np.float32)
     places = np.full((len(subsets), k), -1, np.int64)
+    firsts = np.concatenate([[0], np.cumsum(sizes)])  # of each subset, in `entries`
+    if is_coded:
+        keys, norms = np.zeros((begins[-1] // LANES, dims // 2, 2 * LANES), np.uint8), np.full(begins[-1], np.inf)
+        for subset, slot in enumerate(begins[:-1]):
+            ends = firsts[subset : subset + 2]
+            slots = np.zeros(begins[-1], np.int64), np.zeros(begins[-1], np.int64)
+            nearest.gather(entries, np.arange(len(entries)), ends[:1], ends[1:], slot, keys, norms, *slots)
+        arrays = (keys, norms)
+    else:
+        arrays = (entries.astype(np.float32),)
+    search = nearest.nearest_codes if is_coded else nearest.nearest_floats
     for start, end in ((0, first), (first, len(subsets))):
-        nearest.nearest_places(queries, start, end, subsets, begins, keys, distances, places)
+        search(queries, start, end, subsets, begins, *arrays, distances, places)
     for row, subset in enumerate(subsets.tolist()):
-        start, end = begins[subset], begins[subset + 1]
-        expected, order = reference(queries[row], keys[start:end], k)
-        assert distances[row, : len(order)].tolist() == expected.tolist()
-        assert places[row, : len(order)].tolist() == (start + order).tolist()
+        expected, order = reference(queries[row], entries[firsts[subset] : firsts[subset + 1]], k)
+        if outside <= 300:  # all sums are exact
+            assert places[row, : len(order)].tolist() == (begins[subset] + order).tolist()
+        np.testing.assert_allclose(distances[row, : len(order)], expected, rtol=1e-6)
         assert (places[row, len(order) :] == -1).all()
+
+
+@examples(30)
+@given(st.data())
+def test_rounding_the_query_hardly_changes_distances(data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 1 << 20)))
+    dims = 2 * data.draw(st.integers(20, 600))
+    entries = rng.integers(0, 256, (32, dims)).astype(np.uint8)
+    queries = (entries[:4] + rng.normal(0, 20, (4, dims))).astype(np.float32)
+    keys, norms = np.zeros((2, dims // 2, 2 * LANES), np.uint8), np.full(32, np.inf, np.float32)
+    nearest.gather(entries, np.arange(32), np.array([0]), np.array([32]), 0, keys, norms, *np.zeros((2, 32), np.int64))
+    distances, places = np.full((4, 8), np.inf, np.float32), np.full((4, 8), -1, np.int64)
+    nearest.nearest_codes(queries, 0, 4, np.zeros(4, np.int64), np.array([0, 32]), keys, norms, distances, places)
+    for row in range(4):
+        expected, order = reference(queries[row], entries, 8)
+        np.testing.assert_allclose(distances[row], expected, rtol=1e-3)
+        assert places[row, 0] == order[0] == row
 
 
 def test_a_search_of_all_sentences_is_an_exact_search(snapshot, queries):

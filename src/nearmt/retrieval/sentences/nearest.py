@@ -3,24 +3,29 @@
 import numpy as np
 
 from nearmt.compiled import compiled
-
-BLOCK = 64  # dimensions that are compared at a time; keys are padded to a multiple
-_ROWS = 4  # rows of one subset that are compared with a key at a time, as many as a usual beam has
-_KEYS = 256  # that stay in the processor's cache while all rows are compared with them
+from nearmt.compiled.dots import LANES, ROWS, dots
 
 
 @compiled
-def gather(keys, values, starts, ends, out_keys, out_values, out_entries, at):  # type: ignore[no-untyped-def]
-    """Copy ranges of entries, one after the other, to places from `at` on. Returns the place after the last."""
+def gather(keys, values, starts, ends, slot, out_keys, out_norms, out_values, out_entries):  # type: ignore[no-untyped-def]
+    """Copy ranges of entries, whose keys are bytes, to slots from `slot` on.
+
+    out_keys (blocks, pairs of dimensions, 2 · LANES) has LANES keys in a block, two dimensions at a time. out_norms
+    gets Σ (k² - 256 k) of each key.
+    """
     dims = keys.shape[1]
     for piece in range(len(starts)):
-        start, end = starts[piece], ends[piece]
-        out_keys[at : at + end - start, :dims] = keys[start:end]
-        out_values[at : at + end - start] = values[start:end]
-        for entry in range(start, end):
-            out_entries[at] = entry
-            at += 1
-    return at
+        for entry in range(starts[piece], ends[piece]):
+            block, lane = slot // LANES, 2 * (slot % LANES)
+            norm = np.int64(0)
+            for dim in range(dims):
+                key = np.int64(keys[entry, dim])
+                out_keys[block, dim >> 1, lane + (dim & 1)] = key
+                norm += key * (key - 256)
+            out_norms[slot] = norm
+            out_values[slot] = values[entry]
+            out_entries[slot] = entry
+            slot += 1
 
 
 @compiled(fastmath=True)
@@ -32,7 +37,7 @@ def project_rows(states, first_row, last_row, projection, lowest, factors, out):
     width, dims = projection.shape
     row = first_row
     while row < last_row:
-        count = min(_ROWS, last_row - row)
+        count = min(ROWS, last_row - row)
         out[row : row + count, :dims] = 0
         for i in range(width):
             line = projection[i]
@@ -46,66 +51,96 @@ def project_rows(states, first_row, last_row, projection, lowest, factors, out):
         row += count
 
 
-@compiled(fastmath=True)
-def _first_blocks(queries, keys, start, count, out):  # type: ignore[no-untyped-def]
-    """Squared distances of four queries from `count` keys in the first dimensions; (4, count)."""
-    for number in range(count):
-        first, second, third, fourth = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-        for dim in range(BLOCK):  # a constant, so that the loop becomes a few vector instructions
-            key = np.float32(keys[start + number, dim])
-            first += (queries[0, dim] - key) * (queries[0, dim] - key)
-            second += (queries[1, dim] - key) * (queries[1, dim] - key)
-            third += (queries[2, dim] - key) * (queries[2, dim] - key)
-            fourth += (queries[3, dim] - key) * (queries[3, dim] - key)
-        out[0, number], out[1, number], out[2, number], out[3, number] = first, second, third, fourth
+@compiled
+def _insert(distance, place, distances, places, found):  # type: ignore[no-untyped-def]
+    """Insert into a sorted row; of equal distances the one inserted first stays first. Returns the number found."""
+    k = len(distances)
+    slot = found if found < k else k - 1
+    while slot > 0 and distances[slot - 1] > distance:
+        distances[slot], places[slot] = distances[slot - 1], places[slot - 1]
+        slot -= 1
+    distances[slot], places[slot] = distance, place
+    return min(found + 1, k)
+
+
+@compiled
+def _num_together(row, last_row, subsets):  # type: ignore[no-untyped-def]
+    """How many rows from `row` on belong to one subset, at most ROWS."""
+    count = 1
+    while count < ROWS and row + count < last_row and subsets[row + count] == subsets[row]:
+        count += 1
+    return count
+
+
+@compiled
+def _rounded(query, limit, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with 16-bit multiples of a query less 128. Returns the factor, and the square of the rounded query."""
+    greatest = 1.0
+    for dim in range(len(query)):
+        greatest = max(greatest, abs(query[dim] - 128.0))
+    factor = 2.0 ** np.floor(np.log2(limit / greatest))  # a power of two, so that whole numbers stay exact
+    square = 0.0
+    for dim in range(len(query)):
+        level = np.rint((query[dim] - 128.0) * factor)
+        out[dim] = np.int16(level)
+        square += (level / factor + 128) ** 2
+    return factor, square
+
+
+@compiled
+def nearest_codes(queries, first_row, last_row, subsets, begins, keys, norms, distances, places):  # type: ignore[no-untyped-def]
+    """The nearest of keys that `gather` arranged, for rows `first_row` … `last_row` - 1, by their slots, nearest first.
+
+    queries (rows, dims) are in the units of the keys. Row i searches the slots from begins[s] to begins[s + 1], with
+    s = subsets[i], both multiples of LANES; rows of one subset are adjacent. Only the query is rounded, to about a
+    hundredth of a unit; Σ (q - k)² is then exact, as Σ q² + Σ (k² - 256 k) - 2 Σ (q - 128) k. Norms of empty slots are
+    infinite. Slots of the result that stay empty are left as they are.
+    """
+    dims, k = 2 * keys.shape[1], distances.shape[1]
+    limit = min(32767.0, (2.0**31 - 1) / (255 * dims))  # so that no sum of products exceeds 32 bits
+    group, products = np.zeros((ROWS, dims), np.int16), np.empty((ROWS, LANES), np.int32)
+    factors, squares = np.zeros(ROWS), np.zeros(ROWS)
+    found, farthest = np.zeros(ROWS, np.int64), np.empty(ROWS)
+    best, sums = np.empty((ROWS, k)), np.empty(LANES)
+    row = first_row
+    while row < last_row:
+        count = _num_together(row, last_row, subsets)
+        for number in range(count):
+            factor, squares[number] = _rounded(queries[row + number], limit, group[number])
+            factors[number] = -2 / factor
+        found[:], farthest[:] = 0, np.inf
+        for block in range(begins[subsets[row]] // LANES, begins[subsets[row] + 1] // LANES):
+            dots(keys, block, group, products)
+            for number in range(count):
+                least = np.inf
+                for lane in range(LANES):
+                    sums[lane] = norms[LANES * block + lane] + factors[number] * products[number, lane]
+                    least = min(least, sums[lane])
+                if not least < farthest[number]:
+                    continue
+                for lane in range(LANES):
+                    if sums[lane] < farthest[number]:
+                        found[number] = _insert(
+                            sums[lane], LANES * block + lane, best[number], places[row + number], found[number]
+                        )
+                        if found[number] == k:
+                            farthest[number] = best[number, k - 1]
+        for number in range(count):
+            for slot in range(found[number]):
+                distances[row + number, slot] = max(best[number, slot] + squares[number], 0.0)
+        row += count
 
 
 @compiled(fastmath={"reassoc", "contract", "nsz"})  # sums in any order, but infinity counts
-def nearest_places(queries, first_row, last_row, subsets, begins, keys, distances, places):  # type: ignore[no-untyped-def]
-    """The nearest keys of rows `first_row` … `last_row` - 1, by their places, nearest first.
-
-    queries (rows, dims) are in the units of the keys, and dims is a multiple of BLOCK. Row i searches the places from
-    begins[s] to begins[s + 1], with s = subsets[i]; rows of one subset are adjacent. Reduced keys have their dimensions
-    in order of variance, so the first block rules most keys out. Slots that stay empty are left as they are.
-    """
-    dims, k = keys.shape[1], distances.shape[1]
-    group = np.empty((_ROWS, dims), np.float32)
-    partial = np.empty((_ROWS, _KEYS), np.float32)
-    found, limits = np.zeros(_ROWS, np.int64), np.empty(_ROWS, np.float32)
-    row = first_row
-    while row < last_row:
-        count = 1
-        while count < _ROWS and row + count < last_row and subsets[row + count] == subsets[row]:
-            count += 1
-        for number in range(_ROWS):
-            group[number] = queries[row + min(number, count - 1)]
-        found[:], limits[:] = 0, np.inf
-        start, end = begins[subsets[row]], begins[subsets[row] + 1]
-        while start < end:
-            size = min(_KEYS, end - start)
-            _first_blocks(group, keys, start, size, partial)
-            for number in range(count):
-                target = row + number
-                for at in range(size):
-                    if partial[number, at] >= limits[number]:
-                        continue
-                    distance = np.float32(0)
-                    for dim in range(BLOCK, dims):
-                        difference = group[number, dim] - np.float32(keys[start + at, dim])
-                        distance += difference * difference
-                    distance += partial[number, at]
-                    if distance >= limits[number]:
-                        continue
-                    # Insert into the sorted row; of equal distances the one inserted first stays first.
-                    slot = found[number] if found[number] < k else k - 1
-                    while slot > 0 and distances[target, slot - 1] > distance:
-                        distances[target, slot] = distances[target, slot - 1]
-                        places[target, slot] = places[target, slot - 1]
-                        slot -= 1
-                    distances[target, slot] = distance
-                    places[target, slot] = start + at
-                    found[number] = min(found[number] + 1, k)
-                    if found[number] == k:
-                        limits[number] = distances[target, k - 1]
-            start += size
-        row += count
+def nearest_floats(queries, first_row, last_row, subsets, begins, keys, distances, places):  # type: ignore[no-untyped-def]
+    """The same for keys (slots, dims) of type float32, as they are."""
+    k = distances.shape[1]
+    for row in range(first_row, last_row):
+        found, query = 0, queries[row]
+        for slot in range(begins[subsets[row]], begins[subsets[row] + 1]):
+            distance = np.float32(0)
+            for dim in range(len(query)):
+                difference = query[dim] - keys[slot, dim]
+                distance += difference * difference
+            if found < k or distance < distances[row, k - 1]:
+                found = _insert(distance, slot, distances[row], places[row], found)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from nearmt.compiled.dots import LANES
 from nearmt.datastore import SENTENCES, Filter, Snapshot
 from nearmt.errors import SettingError
 from nearmt.retrieval.neighbors import Neighbors
@@ -19,12 +20,17 @@ Excluded = Sequence[np.ndarray | None]
 
 @dataclass(frozen=True)
 class Subsets:
-    """The entries that a batch of sources searches, one subset after the other."""
+    """The entries that a batch of sources searches, one subset after the other, in slots.
 
-    begins: np.ndarray  # (sources + 1,) where each subset begins
-    keys: np.ndarray  # (entries, padded dims), bytes or float32
-    values: np.ndarray  # (entries,) token ids
-    entry_ids: np.ndarray  # (entries,)
+    Keys of bytes are arranged for `nearest_codes`, and every subset begins with a block. Slots between subsets are
+    empty.
+    """
+
+    begins: np.ndarray  # (sources + 1,) slot where each subset begins
+    keys: np.ndarray  # (blocks, pairs of dimensions, 2 · LANES) bytes, or (slots, dims) float32
+    norms: np.ndarray  # (slots,) see `nearest.gather`; none for float32
+    values: np.ndarray  # (slots,) token ids
+    entry_ids: np.ndarray  # (slots,)
 
 
 class SentenceRetriever:
@@ -37,8 +43,6 @@ class SentenceRetriever:
         self.index = index if index is not None else SentenceIndex.open(snapshot)
         self.max_entries = max_entries
         self._allowed = snapshot.live_sentences & ~snapshot.waiting_sentences
-        code = snapshot.key_code
-        self._padded = -(-code.dims // nearest.BLOCK) * nearest.BLOCK
         self._starts, self._ends = np.asarray(snapshot.sentences["first_entry"]), snapshot.sentence_ends
 
     def filtered(self, wanted: Filter) -> "SentenceRetriever":
@@ -91,35 +95,30 @@ class SentenceRetriever:
 
     def _gathered(self, chosen: Sequence[np.ndarray]) -> Subsets:
         """The entries of the chosen sentences of each source."""
-        counts = [int((self._ends[ids] - self._starts[ids]).sum()) for ids in chosen]
-        begins = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        code, total = self.snapshot.key_code, int(begins[-1])
-        is_bytes = code.level is not None
+        code = self.snapshot.key_code
+        is_coded = code.level is not None
+        unit = LANES if is_coded else 1
+        counts = [-(-int((self._ends[ids] - self._starts[ids]).sum()) // unit) for ids in chosen]
+        begins = unit * np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        total = int(begins[-1])
         subsets = Subsets(
             begins,
-            (np.zeros if code.dims < self._padded else np.empty)(
-                (total, self._padded), np.uint8 if is_bytes else np.float32
-            ),
-            np.empty(total, np.int64),
-            np.empty(total, np.int64),
+            np.zeros((total // unit, -(-code.dims // 2), 2 * LANES), np.uint8)
+            if is_coded
+            else np.empty((total, code.dims), np.float32),
+            np.full(total if is_coded else 0, np.inf, np.float32),
+            np.zeros(total, np.int64),
+            np.full(total, -1, np.int64),
         )
-        keys = self.snapshot.keys
 
         def fill(number: int) -> None:
-            ids, at = chosen[number], int(begins[number])
-            if not is_bytes:  # decoded piece by piece
-                self._fill_decoded(subsets, ids, at)
-            else:
-                nearest.gather(
-                    keys,
-                    self.snapshot.values,
-                    self._starts[ids],
-                    self._ends[ids],
-                    subsets.keys,
-                    subsets.values,
-                    subsets.entry_ids,
-                    at,
-                )
+            ids, slot = chosen[number], int(begins[number])
+            if not is_coded:  # decoded piece by piece
+                self._fill_decoded(subsets, ids, slot)
+                return
+            pieces = self._starts[ids], self._ends[ids], slot
+            found = subsets.keys, subsets.norms, subsets.values, subsets.entry_ids
+            nearest.gather(self.snapshot.keys, self.snapshot.values, *pieces, *found)
 
         if len(chosen) > 1:
             list(pool().map(fill, range(len(chosen))))
@@ -131,7 +130,7 @@ class SentenceRetriever:
         for sentence in sentence_ids.tolist():
             start, end = int(self._starts[sentence]), int(self._ends[sentence])
             place = slice(at, at + end - start)
-            subsets.keys[place, : self.snapshot.key_code.dims] = self.snapshot.float_keys(slice(start, end))
+            subsets.keys[place] = self.snapshot.float_keys(slice(start, end))
             subsets.values[place] = self.snapshot.values[start:end]
             subsets.entry_ids[place] = np.arange(start, end)
             at += end - start
@@ -164,25 +163,33 @@ class SubsetSearch:
         )
 
     def nearest_places(self, states: torch.Tensor, sources: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, k) squared distances and places in the subsets, -1 where there are none."""
-        code = self._retriever.snapshot.key_code
+        """(rows, k) squared distances and slots of the subsets, -1 where there are none."""
+        code, subsets = self._retriever.snapshot.key_code, self.subsets
         given = np.ascontiguousarray(states.detach().to("cpu", torch.float32).numpy())
-        rows, level = len(given), code.level
-        queries = np.zeros((rows, self.subsets.keys.shape[1]), np.float32)
-        if code.projection is None or level is None or given.shape[1] == code.dims:
-            points = code.project(given)
-            queries[:, : code.dims] = points if level is None else code.levels(points)
+        rows = len(given)
         distances = np.full((rows, k), np.inf, np.float32)
         places = np.full((rows, k), -1, np.int64)
+        if code.level is None:
+            points = code.project(given)
+            in_threads(
+                lambda first, last: nearest.nearest_floats(
+                    points, first, last, sources, subsets.begins, subsets.keys, distances, places
+                ),
+                rows,
+            )
+            return distances, places
+        projection = code.projection if given.shape[1] != code.dims else None
+        queries = np.zeros((rows, 2 * subsets.keys.shape[1]), np.float32)
+        if projection is None:
+            queries[:, : code.dims] = code.levels(given)
 
         def search(first: int, last: int) -> None:
-            if code.projection is not None and level is not None and given.shape[1] != code.dims:
-                nearest.project_rows(given, first, last, code.projection, *code.levels_line, queries)
-            nearest.nearest_places(
-                queries, first, last, sources, self.subsets.begins, self.subsets.keys, distances, places
+            if projection is not None:
+                nearest.project_rows(given, first, last, projection, *code.levels_line, queries)
+            nearest.nearest_codes(
+                queries, first, last, sources, subsets.begins, subsets.keys, subsets.norms, distances, places
             )
 
         in_threads(search, rows)
-        if level is not None:
-            distances *= np.float32(level)
+        distances *= np.float32(code.level)
         return distances, places

@@ -4,6 +4,7 @@ import numpy as np
 
 from nearmt.compiled import compiled
 
+_NOTHING = 1e-12  # a gain that is only what rounding has left
 MAX_ORDER = 4  # longest n-gram that counts when sentences are compared
 _SUM, _FACTOR, _MASK, _SHIFT = np.uint64(0x9E3779B9), np.uint64(0x85EBCA6B), np.uint64(0xFFFFFFFF), np.uint64(15)
 
@@ -108,64 +109,64 @@ def shared_ngrams(candidates, terms, starts, hashes, numbers, num_ngrams):  # ty
 
 
 @compiled
-def _is_before(gains, one, other):  # type: ignore[no-untyped-def]
-    """True if a candidate is chosen before another one: of equal gains, the newest."""
-    return gains[one] > gains[other] or (gains[one] == gains[other] and one > other)
+def _candidates_by_ngram(shared, counts, num_ngrams):  # type: ignore[no-untyped-def]
+    """The candidates that have each n-gram: one n-gram after the other, and where each begins."""
+    begins = np.zeros(num_ngrams + 1, np.int64)
+    for at in range(len(shared)):
+        begins[shared[at] + 1] += 1
+    begins = np.cumsum(begins)
+    nexts, owners = begins.copy(), np.empty(len(shared), np.int64)
+    at = 0
+    for candidate in range(len(counts)):
+        for _ in range(counts[candidate]):
+            owners[nexts[shared[at]]] = candidate
+            nexts[shared[at]] += 1
+            at += 1
+    return owners, begins
 
 
-@compiled
-def _sink(heap, gains, size):  # type: ignore[no-untyped-def]
-    """Restore the order of a heap, whose greatest gain comes first, after that of its first candidate has shrunk."""
-    place = 0
-    candidate = heap[0]
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        if child + 1 < size and _is_before(gains, heap[child + 1], heap[child]):
-            child += 1
-        if not _is_before(gains, heap[child], candidate):
-            break
-        heap[place] = heap[child]
-        place = child
-    heap[place] = candidate
+@compiled(fastmath=True)
+def _last_greatest(values):  # type: ignore[no-untyped-def]
+    """The place of the greatest value; of equals the last."""
+    greatest = values[0]
+    for i in range(len(values)):
+        greatest = max(greatest, values[i])
+    place = len(values) - 1
+    while values[place] != greatest:
+        place -= 1
+    return place
 
 
 @compiled
 def cover(shared, counts, weights, costs, decay, max_cost):  # type: ignore[no-untyped-def]
-    """Choose candidates one by one, each time the one that adds most for its cost.
+    """Choose candidates one by one, each time the one that adds most for its cost; of equals the last, the newest.
 
-    An n-gram counts `decay` times as much each time that it is covered. Gains only shrink, so a candidate whose gain
-    was computed after the last choice and is still the greatest is the best one. Ends when the cost is reached.
-    Returns the chosen candidates.
+    An n-gram counts `decay` times as much each time that it is covered, and what its candidates would add shrinks.
+    Ends when the cost is reached. Returns the chosen candidates.
     """
     total = len(counts)
-    begins = np.zeros(total + 1, np.int64)
-    begins[1:] = np.cumsum(counts)
-    current = weights.copy()
-    gains, computed = np.empty(total, np.float32), np.zeros(total, np.int64)
+    owners, begins = _candidates_by_ngram(shared, counts, len(weights))
+    current, firsts = weights.astype(np.float64), np.zeros(total + 1, np.int64)
+    firsts[1:] = np.cumsum(counts)
+    gains, shares = np.zeros(total), 1 / costs
     for candidate in range(total):
-        gain = np.float32(0)
-        for at in range(begins[candidate], begins[candidate + 1]):
-            gain += current[shared[at]]
-        gains[candidate] = gain / np.float32(costs[candidate])
-    heap = total - 1 - np.argsort(-gains[::-1], kind="mergesort")  # sorted, and so a heap
+        for at in range(firsts[candidate], firsts[candidate + 1]):
+            gains[candidate] += current[shared[at]]
+        gains[candidate] *= shares[candidate]
     chosen = np.empty(total, np.int64)
-    count, size, spent = 0, total, np.int64(0)
-    while size and spent < max_cost and gains[heap[0]] > 0:
-        best = heap[0]
-        if computed[best] < count:
-            gain = np.float32(0)
-            for at in range(begins[best], begins[best + 1]):
-                gain += current[shared[at]]
-            gains[best], computed[best] = gain / np.float32(costs[best]), count
-        else:
-            chosen[count] = best
-            count += 1
-            spent += costs[best]
-            for at in range(begins[best], begins[best + 1]):
-                current[shared[at]] *= decay
-            size -= 1
-            heap[0] = heap[size]
-        _sink(heap, gains, size)
+    count, spent = 0, 0
+    while count < total and spent < max_cost:
+        best = _last_greatest(gains)
+        if not gains[best] > _NOTHING:
+            break
+        chosen[count] = best
+        count += 1
+        spent += costs[best]
+        for at in range(firsts[best], firsts[best + 1]):
+            ngram = shared[at]
+            lost = current[ngram] * (1 - decay)
+            current[ngram] -= lost
+            for place in range(begins[ngram], begins[ngram + 1]):
+                gains[owners[place]] -= lost * shares[owners[place]]
+        gains[best] = -1e30
     return chosen[:count]
