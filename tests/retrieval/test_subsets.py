@@ -93,7 +93,8 @@ def test_the_compiled_search_equals_brute_force(data):
     places = np.full((len(subsets), k), -1, np.int64)
     firsts = np.concatenate([[0], np.cumsum(sizes)])  # of each subset, in `entries`
     if is_coded:
-        keys, norms = np.zeros((begins[-1] // LANES, dims // 2, 2 * LANES), np.uint8), np.full(begins[-1], np.inf)
+        keys = np.zeros((begins[-1] // LANES, dims // 2, 2 * LANES), np.uint8)
+        norms = np.full(begins[-1], np.inf, np.float32)
         for subset, slot in enumerate(begins[:-1]):
             ends = firsts[subset : subset + 2]
             slots = np.zeros(begins[-1], np.int64), np.zeros(begins[-1], np.int64)

@@ -10,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 LANES = 16  # keys of a block
@@ -17,17 +18,25 @@ ROWS = 4  # queries
 _BYTES = 2 * LANES  # a block has the keys' bytes of two dimensions together: those of the first key, then the second …
 
 
-def _type_dots(context: Any, keys: Any, block: Any, queries: Any, out: Any) -> tuple[Any, Callable[..., Any]]:
-    """How numba types and compiles `dots`."""
-    return types.void(keys, types.int64, queries, out), _generate
+def _type_dots(
+    context: Any, keys: Any, norms: Any, block: Any, queries: Any, factors: Any, out: Any, least: Any, place: Any
+) -> tuple[Any, Callable[..., Any]]:
+    """How numba types and compiles `dots`. Vectors are read as they lie in memory, so no other types will do."""
+    expected = types.uint8, types.float32, types.int16, types.float32, types.int32, types.float32
+    for array, dtype in zip((keys, norms, queries, factors, out, least), expected, strict=True):
+        if array.dtype != dtype or array.layout != "C":
+            raise TypingError(f"dots needs a contiguous array of {dtype}, not {array}")
+    return types.void(keys, norms, types.int64, queries, factors, out, least, types.int64), _generate
 
 
 def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    keys, queries, out = (context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 2, 3))
+    keys, norms, queries, factors, out, least = (
+        context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 1, 3, 4, 5, 6)
+    )
     byte, short, word, long = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-    sums = ir.VectorType(word, LANES)
+    sums, reals = ir.VectorType(word, LANES), ir.VectorType(ir.FloatType(), LANES)
     num_pairs = builder.extract_value(keys.shape, 1)
-    first = builder.mul(arguments[1], builder.mul(num_pairs, ir.Constant(long, _BYTES)))
+    first = builder.mul(arguments[2], builder.mul(num_pairs, ir.Constant(long, _BYTES)))
     block = builder.gep(builder.bitcast(keys.data, byte.as_pointer()), [first])
     pairs = builder.bitcast(queries.data, word.as_pointer())
     totals = [cgutils.alloca_once_value(builder, ir.Constant(sums, [0] * LANES)) for _ in range(ROWS)]
@@ -41,9 +50,18 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
             pair = _repeated(builder, builder.load(builder.gep(pairs, [at])), sums)
             query = builder.sext(builder.bitcast(pair, ir.VectorType(short, _BYTES)), wide.type)
             builder.store(builder.add(builder.load(total), _sum_of_pairs(builder, builder.mul(wide, query))), total)
-    rows = builder.bitcast(out.data, sums.as_pointer())
+    norm = builder.load(builder.gep(builder.bitcast(norms.data, reals.as_pointer()), [arguments[2]]))
+    norm.align = 4
+    smallest = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(ir.FloatType(), [reals]), f"llvm.vector.reduce.fmin.v{LANES}f32"
+    )
+    num_blocks, rows = builder.extract_value(least.shape, 1), builder.bitcast(out.data, sums.as_pointer())
     for row, total in enumerate(totals):
-        builder.store(builder.load(total), builder.gep(rows, [ir.Constant(long, row)])).align = 4
+        at = builder.add(arguments[7], builder.mul(num_blocks, ir.Constant(long, row)))
+        builder.store(builder.load(total), builder.gep(rows, [at])).align = 4
+        factor = _repeated(builder, builder.load(builder.gep(factors.data, [ir.Constant(long, row)])), reals)
+        distances = builder.fadd(norm, builder.fmul(factor, builder.sitofp(builder.load(total), reals)))
+        builder.store(builder.call(smallest, [distances], fastmath=("nnan", "nsz")), builder.gep(least.data, [at]))
     return context.get_dummy_value()
 
 
@@ -51,7 +69,7 @@ def _repeated(builder: Any, value: Any, vector: Any) -> Any:
     """A vector that has one value in all places."""
     nothing = ir.Constant(vector, ir.Undefined)
     single = builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(single, nothing, ir.Constant(vector, [0] * LANES))
+    return builder.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
 
 def _sum_of_pairs(builder: Any, products: Any) -> Any:
@@ -65,9 +83,11 @@ def _sum_of_pairs(builder: Any, products: Any) -> Any:
     return builder.add(even, odd)
 
 
-dots: Callable[[Any, Any, Any, Any], None] = intrinsic(_type_dots)
-"""In a kernel: dots(keys, block, queries, out) fills out (ROWS, LANES) int32 with the products of a block's keys.
+dots: Callable[[Any, Any, Any, Any, Any, Any, Any, Any], None] = intrinsic(_type_dots)
+"""In a kernel: dots(keys, norms, block, queries, factors, out, least, place) writes the products of a block's keys.
 
-keys (blocks, pairs of dimensions, 2 · LANES) uint8; queries (ROWS, dimensions) int16; both contiguous. The caller sees
-to it that no sum exceeds 32 bits.
+keys (blocks, pairs of dimensions, 2 · LANES) uint8; norms (blocks · LANES,) float32; queries (ROWS, dimensions) int16;
+factors (ROWS,) float32; out (ROWS, n · LANES) int32, of which the LANES columns from place · LANES on are filled; least
+(ROWS, n) float32, of which column `place` gets the least of norm + factor · product. All are contiguous. The caller
+sees to it that no sum exceeds 32 bits.
 """

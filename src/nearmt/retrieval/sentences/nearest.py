@@ -5,6 +5,9 @@ import numpy as np
 from nearmt.compiled import compiled
 from nearmt.compiled.dots import LANES, ROWS, dots
 
+_PROJECTED = 16  # rows together
+_FARTHEST = 1e300  # greater than every distance, but not than that of an empty slot
+
 
 @compiled
 def gather(keys, values, starts, ends, slot, out_keys, out_norms, out_values, out_entries):  # type: ignore[no-untyped-def]
@@ -37,17 +40,22 @@ def project_rows(states, first_row, last_row, projection, lowest, factors, out):
     width, dims = projection.shape
     row = first_row
     while row < last_row:
-        count = min(ROWS, last_row - row)
+        count = min(_PROJECTED, last_row - row)
         out[row : row + count, :dims] = 0
-        for i in range(width):
-            line = projection[i]
-            for number in range(count):
-                target, factor = out[row + number], states[row + number, i]
+        for i in range(0, width - 3, 4):  # four at a time, so that sums are loaded and stored less often
+            line0, line1, line2, line3 = projection[i], projection[i + 1], projection[i + 2], projection[i + 3]
+            for number in range(row, row + count):
+                target, state = out[number], states[number]
+                f0, f1, f2, f3 = state[i], state[i + 1], state[i + 2], state[i + 3]
                 for dim in range(dims):
-                    target[dim] += factor * line[dim]
-        for number in range(count):
+                    target[dim] += f0 * line0[dim] + f1 * line1[dim] + f2 * line2[dim] + f3 * line3[dim]
+        for i in range(width - width % 4, width):
+            for number in range(row, row + count):
+                for dim in range(dims):
+                    out[number, dim] += states[number, i] * projection[i, dim]
+        for number in range(row, row + count):
             for dim in range(dims):
-                out[row + number, dim] = (out[row + number, dim] - lowest[dim]) * factors[dim]
+                out[number, dim] = (out[number, dim] - lowest[dim]) * factors[dim]
         row += count
 
 
@@ -88,6 +96,28 @@ def _rounded(query, limit, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _bound(least, k, rounding):  # type: ignore[no-untyped-def]
+    """No distance above it is among the k smallest: k blocks have one below, up to `rounding`."""
+    if len(least) <= k:
+        return _FARTHEST
+    return np.float64(np.partition(least, k - 1)[k - 1]) + rounding
+
+
+@compiled
+def _nearest_of_blocks(norms, factor, products, least, bound, distances, places):  # type: ignore[no-untyped-def]
+    """Find the nearest slots in the blocks that may have them. Returns how many were found."""
+    k, found = len(distances), 0
+    for block in range(len(norms) // LANES):
+        if least[block] > bound:
+            continue
+        for lane in range(LANES * block, LANES * (block + 1)):
+            distance = norms[lane] + np.float64(factor) * products[lane]
+            if distance <= bound and (found < k or distance < distances[k - 1]):
+                found = _insert(distance, lane, distances, places, found)
+    return found
+
+
+@compiled
 def nearest_codes(queries, first_row, last_row, subsets, begins, keys, norms, distances, places):  # type: ignore[no-untyped-def]
     """The nearest of keys that `gather` arranged, for rows `first_row` … `last_row` - 1, by their slots, nearest first.
 
@@ -98,36 +128,29 @@ def nearest_codes(queries, first_row, last_row, subsets, begins, keys, norms, di
     """
     dims, k = 2 * keys.shape[1], distances.shape[1]
     limit = min(32767.0, (2.0**31 - 1) / (255 * dims))  # so that no sum of products exceeds 32 bits
-    group, products = np.zeros((ROWS, dims), np.int16), np.empty((ROWS, LANES), np.int32)
-    factors, squares = np.zeros(ROWS), np.zeros(ROWS)
-    found, farthest = np.zeros(ROWS, np.int64), np.empty(ROWS)
-    best, sums = np.empty((ROWS, k)), np.empty(LANES)
+    most = (begins[1:] - begins[:-1]).max()
+    group, products = np.zeros((ROWS, dims), np.int16), np.empty((ROWS, most), np.int32)
+    factors, squares, least = np.zeros(ROWS, np.float32), np.zeros(ROWS), np.empty((ROWS, most // LANES), np.float32)
+    best = np.empty(k)
     row = first_row
     while row < last_row:
         count = _num_together(row, last_row, subsets)
         for number in range(count):
             factor, squares[number] = _rounded(queries[row + number], limit, group[number])
             factors[number] = -2 / factor
-        found[:], farthest[:] = 0, np.inf
-        for block in range(begins[subsets[row]] // LANES, begins[subsets[row] + 1] // LANES):
-            dots(keys, block, group, products)
-            for number in range(count):
-                least = np.inf
-                for lane in range(LANES):
-                    sums[lane] = norms[LANES * block + lane] + factors[number] * products[number, lane]
-                    least = min(least, sums[lane])
-                if not least < farthest[number]:
-                    continue
-                for lane in range(LANES):
-                    if sums[lane] < farthest[number]:
-                        found[number] = _insert(
-                            sums[lane], LANES * block + lane, best[number], places[row + number], found[number]
-                        )
-                        if found[number] == k:
-                            farthest[number] = best[number, k - 1]
+        first, end = begins[subsets[row]], begins[subsets[row] + 1]
+        num_blocks = (end - first) // LANES
+        for block in range(num_blocks):
+            dots(keys, norms, first // LANES + block, group, factors, products, least, block)
         for number in range(count):
-            for slot in range(found[number]):
-                distances[row + number, slot] = max(best[number, slot] + squares[number], 0.0)
+            rounding = 2.0**-20 * (2.0**14 * dims + squares[number])  # of the sums with 32 bits in `least`
+            bound = _bound(least[number, :num_blocks], k, rounding)
+            found = _nearest_of_blocks(
+                norms[first:end], factors[number], products[number], least[number], bound, best, places[row + number]
+            )
+            for slot in range(found):
+                distances[row + number, slot] = max(best[slot] + squares[number], 0.0)
+                places[row + number, slot] += first
         row += count
 
 
