@@ -9,6 +9,15 @@ _PROJECTED = 16  # rows together
 _FARTHEST = 1e300  # greater than every distance, but not than that of an empty slot
 
 
+@compiled(fastmath={"reassoc"})  # whole numbers, whose sum is exact up to 1,024 dimensions
+def _norm(key):  # type: ignore[no-untyped-def]
+    total = np.float32(0)
+    for dim in range(len(key)):
+        value = np.float32(key[dim])
+        total += value * (value - np.float32(256))
+    return total
+
+
 @compiled
 def gather(keys, values, starts, ends, slot, out_keys, out_norms, out_values, out_entries):  # type: ignore[no-untyped-def]
     """Copy ranges of entries, whose keys are bytes, to slots from `slot` on.
@@ -16,16 +25,13 @@ def gather(keys, values, starts, ends, slot, out_keys, out_norms, out_values, ou
     out_keys (blocks, pairs of dimensions, 2 · LANES) has LANES keys in a block, two dimensions at a time. out_norms
     gets Σ (k² - 256 k) of each key.
     """
-    dims = keys.shape[1]
     for piece in range(len(starts)):
         for entry in range(starts[piece], ends[piece]):
             block, lane = slot // LANES, 2 * (slot % LANES)
-            norm = np.int64(0)
-            for dim in range(dims):
-                key = np.int64(keys[entry, dim])
-                out_keys[block, dim >> 1, lane + (dim & 1)] = key
-                norm += key * (key - 256)
-            out_norms[slot] = norm
+            key = keys[entry]
+            for dim in range(len(key)):
+                out_keys[block, dim >> 1, lane + (dim & 1)] = key[dim]
+            out_norms[slot] = _norm(key)
             out_values[slot] = values[entry]
             out_entries[slot] = entry
             slot += 1

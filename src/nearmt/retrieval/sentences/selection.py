@@ -109,64 +109,69 @@ def shared_ngrams(candidates, terms, starts, hashes, numbers, num_ngrams):  # ty
 
 
 @compiled
-def _candidates_by_ngram(shared, counts, num_ngrams):  # type: ignore[no-untyped-def]
-    """The candidates that have each n-gram: one n-gram after the other, and where each begins."""
-    begins = np.zeros(num_ngrams + 1, np.int64)
-    for at in range(len(shared)):
-        begins[shared[at] + 1] += 1
-    begins = np.cumsum(begins)
-    nexts, owners = begins.copy(), np.empty(len(shared), np.int64)
-    at = 0
-    for candidate in range(len(counts)):
-        for _ in range(counts[candidate]):
-            owners[nexts[shared[at]]] = candidate
-            nexts[shared[at]] += 1
-            at += 1
-    return owners, begins
+def _gain(candidate, firsts, shared, values, cost):  # type: ignore[no-untyped-def]
+    """What a candidate would add for its cost."""
+    total = 0.0
+    for at in range(firsts[candidate], firsts[candidate + 1]):
+        total += values[shared[at]]
+    return total / cost
 
 
-@compiled(fastmath=True)
-def _last_greatest(values):  # type: ignore[no-untyped-def]
-    """The place of the greatest value; of equals the last."""
-    greatest = values[0]
-    for i in range(len(values)):
-        greatest = max(greatest, values[i])
-    place = len(values) - 1
-    while values[place] != greatest:
-        place -= 1
-    return place
+@compiled
+def _comes_first(one, other, gains):  # type: ignore[no-untyped-def]
+    return gains[one] > gains[other] or (gains[one] == gains[other] and one > other)
+
+
+@compiled
+def _sift_down(heap, gains, place, length):  # type: ignore[no-untyped-def]
+    """Restore the order of a heap, greatest first and of equals the last candidate, below one place."""
+    candidate = heap[place]
+    while True:
+        child = 2 * place + 1
+        if child >= length:
+            break
+        if child + 1 < length and _comes_first(heap[child + 1], heap[child], gains):
+            child += 1
+        if not _comes_first(heap[child], candidate, gains):
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = candidate
 
 
 @compiled
 def cover(shared, counts, weights, costs, decay, max_cost):  # type: ignore[no-untyped-def]
     """Choose candidates one by one, each time the one that adds most for its cost; of equals the last, the newest.
 
-    An n-gram counts `decay` times as much each time that it is covered, and what its candidates would add shrinks.
-    Ends when the cost is reached. Returns the chosen candidates.
+    An n-gram counts `decay` times as much each time that it is covered. What a candidate would add can only shrink, so
+    it is computed again only for those that come first in the heap. Ends when the cost is reached. Returns the chosen
+    candidates.
     """
     total = len(counts)
-    owners, begins = _candidates_by_ngram(shared, counts, len(weights))
-    current, firsts = weights.astype(np.float64), np.zeros(total + 1, np.int64)
+    values, firsts = weights.astype(np.float64), np.zeros(total + 1, np.int64)
     firsts[1:] = np.cumsum(counts)
-    gains, shares = np.zeros(total), 1 / costs
+    gains, heap = np.zeros(total), np.arange(total)
     for candidate in range(total):
-        for at in range(firsts[candidate], firsts[candidate + 1]):
-            gains[candidate] += current[shared[at]]
-        gains[candidate] *= shares[candidate]
+        gains[candidate] = _gain(candidate, firsts, shared, values, costs[candidate])
+    for place in range(total // 2 - 1, -1, -1):
+        _sift_down(heap, gains, place, total)
     chosen = np.empty(total, np.int64)
-    count, spent = 0, 0
-    while count < total and spent < max_cost:
-        best = _last_greatest(gains)
-        if not gains[best] > _NOTHING:
+    count, spent, length = 0, 0, total
+    while length and spent < max_cost:
+        best = heap[0]
+        gain = _gain(best, firsts, shared, values, costs[best])
+        if gain < gains[best]:
+            gains[best] = gain
+            _sift_down(heap, gains, 0, length)
+            continue
+        if not gain > _NOTHING:
             break
         chosen[count] = best
         count += 1
         spent += costs[best]
         for at in range(firsts[best], firsts[best + 1]):
-            ngram = shared[at]
-            lost = current[ngram] * (1 - decay)
-            current[ngram] -= lost
-            for place in range(begins[ngram], begins[ngram + 1]):
-                gains[owners[place]] -= lost * shares[owners[place]]
-        gains[best] = -1e30
+            values[shared[at]] *= decay
+        length -= 1
+        heap[0] = heap[length]
+        _sift_down(heap, gains, 0, length)
     return chosen[:count]
