@@ -7,6 +7,8 @@ For each setting, networks are trained on DEV and translate TEST, in batches of 
 
     sentences:ENTRIES          the entries of the sentences that are chosen for a source
     sentences:ENTRIES:DIMS     the same with fewer dimensions of the keys
+    pruned:ENTRIES:PERCENT     the same without this part of the entries: those that the model knows best, as PLAC does
+    merged:ENTRIES             the same without entries whose nearest neighbour has the same token
     tokens:PROBES:RERANKED     the index of all tokens
     both:ENTRIES               the two together
     exact                      all tokens, compared one by one
@@ -21,6 +23,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 SETTINGS = (
     "sentences:1000",
@@ -48,6 +52,11 @@ def open_with(snapshot: Any, setting: str) -> Any:
         if len(numbers) > 1:
             snapshot = with_dims(snapshot, numbers[1])
         return SentenceRetriever(snapshot, max_entries=numbers[0])
+    if kind in ("pruned", "merged"):
+        known, is_repeated = known_entries(snapshot)
+        dropped = known >= np.percentile(known, 100 - numbers[1]) if kind == "pruned" else is_repeated
+        print(f"{setting}: {dropped.mean():.1%} of the entries are left out", file=sys.stderr)
+        return SentenceRetriever(without_entries(snapshot, dropped), max_entries=numbers[0])
     if kind == "both":
         return CombinedRetriever(snapshot, by_sentences=SentenceRetriever(snapshot, max_entries=numbers[0]))
     if kind == "exact":
@@ -72,9 +81,49 @@ def with_dims(snapshot: Any, dims: int) -> Any:
     return reduced
 
 
+def known_entries(snapshot: Any) -> tuple[np.ndarray, np.ndarray]:
+    """How well the model knows each entry, and whether an earlier entry next to it says the same.
+
+    As in PLAC (Zhu et al., ACL 2023), an entry is known if the model gives its token and those of its neighbours the
+    highest probability. Stores keep the probability itself, so the least of the entry and its four neighbours counts.
+    """
+    import torch
+
+    from nearmt.retrieval.search import Retriever
+
+    retriever = Retriever(snapshot, reranked=16)
+    probabilities = np.asarray(snapshot.probabilities, np.float32)
+    known, is_repeated = probabilities.copy(), np.zeros(len(snapshot), bool)
+    for start in range(0, len(snapshot), 1024):
+        entries = np.arange(start, min(start + 1024, len(snapshot)))
+        states = torch.from_numpy(snapshot.float_keys(entries))
+        near = retriever.search(states, 5).entry_ids.numpy()
+        others = np.where(near == entries[:, None], -1, near)
+        known[entries] = np.minimum(known[entries], np.where(others >= 0, probabilities[others], 1).min(axis=1))
+        first = np.where(others[:, 0] >= 0, others[:, 0], others[:, 1])  # the nearest but the entry itself
+        same = (first >= 0) & (first < entries) & (snapshot.values[first] == snapshot.values[entries])
+        is_repeated[entries] = same & ~is_repeated[first]
+    return known, is_repeated
+
+
+def without_entries(snapshot: Any, dropped: np.ndarray) -> Any:
+    """The same store without some entries: a copy of the columns in memory."""
+    from nearmt.datastore import Snapshot
+
+    smaller, kept = Snapshot(snapshot.folder, snapshot.manifest), ~dropped
+    for column in ("keys", "values", "probabilities"):
+        setattr(smaller, column, np.asarray(getattr(snapshot, column))[kept])
+    before = np.concatenate([[0], np.cumsum(kept)])  # entries that are left before each entry
+    smaller.sentences = np.array(snapshot.sentences)
+    smaller.sentences["first_entry"] = before[snapshot.sentences["first_entry"]]
+    extent = snapshot.manifest.extent
+    fewer = replace(extent, counts=replace(extent.counts, entries=int(kept.sum())))
+    smaller.manifest = replace(snapshot.manifest, extent=fewer)
+    return smaller
+
+
 def exact_retriever(snapshot: Any) -> Any:
     """Compares every state with all entries, which form one subset for all sources."""
-    import numpy as np
     import torch
 
     from nearmt.retrieval.sentences.retriever import SentenceRetriever, SubsetSearch
