@@ -32,12 +32,10 @@ def sources(path: str, copies: int = 1) -> list[str]:
 
 def own(texts: list[str], folder: Path) -> Find:
     from nearmt.retrieval.sentences import selection
-    from nearmt.retrieval.sentences.index import Segment
+    from nearmt.retrieval.sentences.segments import Segment
     from nearmt.retrieval.sentences.terms import terms_of, terms_of_all
 
     segment = Segment.of(0, *terms_of_all(texts))
-    scores, touched = np.zeros(len(texts), np.float32), np.empty(len(texts), np.int64)
-    allowed = np.ones(len(texts), bool)
 
     def find(text: str) -> np.ndarray:
         terms = terms_of(text)
@@ -46,13 +44,10 @@ def own(texts: list[str], folder: Path) -> Find:
         order = np.argsort(ends - begins, kind="stable")
         order = order[: max(1, np.searchsorted(np.cumsum((ends - begins)[order]), 30_000, side="right"))]
         weights = np.log1p(len(texts) / np.maximum(ends - begins, 1)[order]).astype(np.float32)
-        found = selection.add_scores(
-            begins[order], ends[order], weights, segment.postings, allowed, 0, scores, touched, 0
-        )
-        near = touched[:found].copy()
-        of_near = scores[near]
-        scores[near] = 0
-        return near[np.argsort(-of_near, kind="stable")[:COUNT]]
+        ids, scores = selection.score_table(int((ends - begins)[order].sum()))
+        selection.add_scores(begins[order], ends[order], weights, segment.postings, 0, ids, scores)
+        slots = np.flatnonzero(ids >= 0)
+        return ids[slots[np.argsort(-scores[slots], kind="stable")[:COUNT]]]
 
     return find
 

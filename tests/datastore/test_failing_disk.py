@@ -16,7 +16,7 @@ from nearmt.corpus import SentencePair
 from nearmt.datastore import Snapshot, keys, partial_folder, verify
 from nearmt.errors import StoreError
 from nearmt.retrieval.indexing import IndexSettings
-from nearmt.retrieval.sentences import index
+from nearmt.retrieval.sentences import building
 from nearmt.store import Store, build
 from nearmt.translator import Translator
 from torture_memory import Change
@@ -147,25 +147,36 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and "lock" not in path.name}
 
 
-@pytest.mark.parametrize("part", ["terms", "starts", "ngrams", "begins", "postings"])
+@pytest.mark.parametrize("part", ["terms", "starts", "ngrams", "begins", "postings", "runs"])
 @pytest.mark.parametrize("missing", [1, 100, 0.99])
 def test_a_sentence_index_that_does_not_fit_on_the_disk_is_not_used(fresh, part, missing):
-    """Each file in turn is too large by some bytes, or by almost all of them."""
+    """Each file in turn is too large by some bytes, or by almost all of them; so are the runs that are merged."""
     before = files_of(fresh)
-    save = index._save
+    limit = 0
 
-    def save_limited(path: Path, array: np.ndarray) -> None:
-        if path.name.endswith(f"{part}.npy"):
-            size = 128 + array.nbytes  # with the header
-            with largest_file(size - int(missing if missing >= 1 else missing * size)):
-                save(path, array)
-        else:
-            save(path, array)
+    def limited(function, name: str):
+        def called(*args):
+            is_meant = name == "runs" or args[0].path.name.endswith(f"{name}.npy")
+            with largest_file(limit) if is_meant else contextlib.nullcontext():
+                return function(*args)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "_save", save_limited)
-        for change in (Store(fresh).compact, partial(Store(fresh).index, IndexSettings(retrieval="sentences"))):
-            error = refusal(change)
+        return called
+
+    for number, change in enumerate(
+        (Store.compact, partial(Store.index, settings=IndexSettings(retrieval="sentences")))
+    ):
+        copy = Store(shutil.copytree(fresh, fresh.with_name(f"{number}.store")))
+        change(copy)
+        (path,) = copy.folder.glob(f"index-*-{part if part != 'runs' else 'postings'}.npy")
+        size = path.stat().st_size if part != "runs" else 8 * len(np.load(path))
+        limit = size - int(missing if missing >= 1 else missing * size)
+        with pytest.MonkeyPatch.context() as patch:
+            if part == "runs":
+                patch.setattr(building, "_sort_in_runs", limited(building._sort_in_runs, part))
+            else:
+                for name in ("append", "__exit__"):
+                    patch.setattr(building.ArrayFile, name, limited(getattr(building.ArrayFile, name), part))
+            error = refusal(partial(change, Store(fresh)))
             assert error
             assert "the disk is full" in error
             assert not (fresh / "compacting").exists()

@@ -1,6 +1,7 @@
 """Retrieval by sentences: terms, the choice of sentences, and the index on disk and in memory."""
 
 import tempfile
+import time
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 from nearmt.datastore import Snapshot
 from nearmt.errors import StoreDamagedError
+from nearmt.retrieval.sentences import building, segments, selection
 from nearmt.retrieval.sentences import index as index_module
-from nearmt.retrieval.sentences import selection
-from nearmt.retrieval.sentences.index import MAX_ENTRIES, SentenceIndex, build_sentence_index, load_segment
+from nearmt.retrieval.sentences.building import ArrayFile, build_sentence_index, merged
+from nearmt.retrieval.sentences.index import MAX_ENTRIES, SentenceIndex
+from nearmt.retrieval.sentences.segments import Segment, load_segment
 from nearmt.retrieval.sentences.terms import terms_of, terms_of_all
 from properties import examples
 from synthetic_stores import clustered, extended, make_store
@@ -30,9 +33,9 @@ class Stored:
     def __init__(self, texts, sizes=None):
         self.texts = list(texts)
         counts = np.array(sizes if sizes is not None else [3] * len(self.texts), np.int64)
-        self.sentence_ends = np.cumsum(counts)
+        self.sentence_sizes = counts
         self.sentences = np.zeros(len(self.texts), [("first_entry", "<i8")])
-        self.sentences["first_entry"] = self.sentence_ends - counts
+        self.sentences["first_entry"] = np.cumsum(counts) - counts
         self.manifest = SimpleNamespace(created_at="2026", generation=1, sentence_index=None)
 
     def sides(self, number):
@@ -325,15 +328,104 @@ def test_an_index_in_files_with_additions_chooses_the_same_sentences(texts, adde
         assert before.following(snapshot).select(query, everything).tolist() == expected
 
 
-def test_files_are_the_same_however_many_sentences_are_read_at_a_time(tmp_path, monkeypatch):
-    texts = [f"{WORDS[i % 7]} {WORDS[i % 5]} {i}" for i in range(50)]
-    one = indexed(tmp_path / "one", texts).manifest.sentence_index
-    monkeypatch.setattr(index_module, "_IN_MEMORY", 7)
-    many = indexed(tmp_path / "many", texts).manifest.sentence_index
-    assert one == many
-    assert one is not None
-    assert one.num_sentences == 50
-    assert one.bytes == sum((tmp_path / "one" / name).stat().st_size for name in one.files)
+def saved(segment: Segment, folder: Path) -> dict[str, bytes]:
+    """The files of a segment as NumPy writes them."""
+    types = {"terms": "<u4", "starts": "<i8", "ngrams": "<u4", "begins": "<i8", "postings": "<u4"}
+    for name, dtype in types.items():
+        np.save(folder / f"x-{name}.npy", getattr(segment, name).astype(dtype))
+    return {f"index-x-{name}.npy": (folder / f"x-{name}.npy").read_bytes() for name in types}
+
+
+@examples(60)
+@given(st.lists(texts_of_words | st.just(""), min_size=1, max_size=30), st.integers(1, 12), st.integers(1, 40))
+def test_an_index_built_in_parts_has_the_same_files_as_one_sorted_at_once(texts, read, run):
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name) / "s"
+        snapshot = make_store(folder, clustered(len(texts), 4), sources=texts, retrieval="sentences")
+        patch.setattr(segments, "_READ", read)
+        patch.setattr(building, "_RUN", run)
+        record = build_sentence_index(snapshot, "index-x")
+        files = {path.name: path.read_bytes() for path in folder.glob("index-*")}
+        assert files == saved(Segment.of(0, *terms_of_all(texts)), Path(name)), "and no other file is left"
+        assert files.keys() == record.files.keys()
+        assert record.num_sentences == len(texts)
+        assert record.bytes == sum(map(len, files.values()))
+
+
+@examples(60)
+@given(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=60), st.integers(1, 70), st.data())
+def test_runs_are_merged_in_order_and_in_small_pieces(numbers, size, data):
+    owners = data.draw(st.lists(st.integers(0, 4), min_size=len(numbers), max_size=len(numbers)))
+    runs = [
+        np.sort(np.array([number for number, owner in zip(numbers, owners, strict=True) if owner == run], np.uint64))
+        for run in range(5)
+    ]
+    pieces = list(merged(runs, size))
+    assert np.concatenate([np.zeros(0, np.uint64), *pieces]).tolist() == sorted(numbers)
+    assert all(0 < len(piece) <= max(size, sum(1 for run in runs if len(run))) for piece in pieces)
+
+
+def test_building_reports_progress_while_it_reads_and_while_it_sorts(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "_READ", 10)
+    monkeypatch.setattr(building, "_RUN", 40)
+    texts = [f"{WORDS[i % 7]} {WORDS[i % 5]}" for i in range(50)]
+    snapshot = make_store(tmp_path / "s", clustered(50, 4), sources=texts)
+    seen: list[tuple[str, int, int | None]] = []
+    build_sentence_index(snapshot, "index-x", lambda *report: seen.append(report))
+    assert seen[:5] == [("indexing", done, 50) for done in (10, 20, 30, 40, 50)]
+    sorting = [(done, total) for stage, done, total in seen[5:] if stage == "sorting"]
+    total = len(np.load(tmp_path / "s" / "index-x-postings.npy"))
+    assert len(sorting) == len(seen) - 5 >= 3
+    assert sorting == sorted(sorting)
+    assert sorting[-1] == (total, total)
+
+
+def test_a_build_that_fails_leaves_no_sorted_runs(tmp_path, monkeypatch):
+    snapshot = make_store(tmp_path / "s", clustered(2, 4), sources=["die rote Zelle", "das Bild"])
+    monkeypatch.setattr(building, "merged", lambda *_: (_ for _ in ()).throw(OSError("no")))
+    with pytest.raises(OSError, match="no"):
+        build_sentence_index(snapshot, "index-x")
+    assert not list((tmp_path / "s").glob("*.tmp"))
+
+
+def test_an_array_is_written_as_numpy_writes_it(tmp_path):
+    parts = [np.arange(count) for count in (3, 0, 5000)]
+    with ArrayFile(tmp_path / "a.npy", "<u4") as file:
+        for part in parts:
+            file.append(part)
+    np.save(tmp_path / "b.npy", np.concatenate(parts).astype("<u4"))
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+def test_files_are_checked_again_only_after_a_change(tmp_path, monkeypatch):
+    snapshot = indexed(tmp_path / "s", ["die rote Zelle", "das Bild"])
+    checked: list[str] = []
+    check = segments.check_file
+
+    def counted(path: Path, checksum: str) -> None:
+        checked.append(path.name)
+        check(path, checksum)
+
+    monkeypatch.setattr(segments, "check_file", counted)
+    SentenceIndex.open(snapshot)
+    SentenceIndex.open(snapshot)
+    assert sorted(checked) == sorted(snapshot.manifest.index_files)
+    path = tmp_path / "s" / "index-x-terms.npy"
+    time.sleep(0.02)  # the clock of the file system is coarse
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(StoreDamagedError, match=r"terms.npy was changed"):
+        SentenceIndex.open(snapshot)
+
+
+def test_sentences_whose_entries_overlap_are_refused(tmp_path):
+    snapshot = indexed(tmp_path / "s", ["die rote Zelle", "das Bild", "die Zelle"])
+    path = tmp_path / "s" / snapshot.manifest.data_folder / "sentences.bin"
+    table = np.fromfile(path, snapshot.sentences.dtype)
+    table["first_entry"][1] = 10**12
+    path.write_bytes(table.tobytes())
+    with pytest.raises(StoreDamagedError, match=r"sentences.bin is damaged"):
+        SentenceIndex.open(Snapshot.open(snapshot.folder))
 
 
 def test_an_empty_store_has_an_empty_index(tmp_path):

@@ -117,12 +117,17 @@ class Snapshot:
         """(sentences,) one past the last entry of each."""
         return np.append(self.sentences["first_entry"], len(self))[1:]
 
+    @property
+    def sentence_sizes(self) -> np.ndarray:
+        """(sentences,) the number of entries of each."""
+        sizes: np.ndarray = self.sentence_ends - self.sentences["first_entry"]
+        if len(sizes) and (sizes.min() < 0 or self.sentences["first_entry"][0] != 0):
+            raise self._damaged("sentences.bin")
+        return sizes
+
     def entry_mask(self, sentence_mask: np.ndarray) -> np.ndarray:
         """(entries,) True if the entry belongs to a sentence of the mask."""
-        counts = self.sentence_ends - self.sentences["first_entry"]
-        if len(counts) and (counts.min() < 0 or self.sentences["first_entry"][0] != 0):
-            raise self._damaged("sentences.bin")
-        return np.repeat(sentence_mask, counts)
+        return np.repeat(sentence_mask, self.sentence_sizes)
 
     # Sentences and units
 

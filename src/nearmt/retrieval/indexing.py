@@ -32,7 +32,7 @@ from nearmt.retrieval.index.milvus import (
 )
 from nearmt.retrieval.recall import held_out_states, measure_recall
 from nearmt.retrieval.search import PROBES, RERANKED, Retriever
-from nearmt.retrieval.sentences.index import build_sentence_index
+from nearmt.retrieval.sentences.building import build_sentence_index
 
 _RECALL_QUERIES = 512
 _MIN_ADDED = 1024  # new entries are added to a collection in batches of at least this size
@@ -163,11 +163,8 @@ def index_snapshot(
     on to use the one that its networks were trained with.
     """
     manifest = snapshot.manifest
-    total = len(snapshot.sentences)
     with storage_errors(snapshot.folder):
-        by_sentence = build_sentence_index(
-            snapshot, index_name(manifest, "sentences"), lambda done: progress("indexing", done, total)
-        )
+        by_sentence = build_sentence_index(snapshot, index_name(manifest, "sentences"), progress)
     if settings.retrieval == SENTENCES:
         return Indexes(None, by_sentence, SENTENCES)
     assert settings.retrieval is not None

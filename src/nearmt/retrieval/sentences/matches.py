@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -53,13 +54,12 @@ def find_matches(
     without_tags = _TAG.sub(" ", text)
     variants = ComparedTexts.of([text] if without_tags == text else [text, without_tags])
     variants.hashes[:] = variants.hashes[0]  # without its tags, it is not the same text
-    allowed = newest >= 0
     ids = np.asarray(same, np.int64)
-    ids = ids[allowed[ids]]
+    ids = ids[newest[ids] >= 0]
     for start, end in pairwise(variants.starts.tolist()):
         # A sentence that is too long or too short for the minimum must not take the place of a shorter match.
         shortest, longest = (end - start) * minimum / 100, (end - start) * 100 / minimum
-        is_close = allowed & (index.lengths >= shortest) & (index.lengths <= longest)
+        is_close = partial(_is_close, index, newest, shortest, longest)
         ids = np.union1d(ids, index.candidates(variants.terms[start:end], is_close, _COMPARED))
     if not len(ids):
         return []
@@ -68,6 +68,15 @@ def find_matches(
     order = np.lexsort((newest[ids], snapshot.units["time"][newest[ids]], similarities))[::-1]
     order = order[similarities[order] >= minimum][:limit]
     return [_match(snapshot, int(newest[ids[at]]), int(similarities[at])) for at in order]
+
+
+def _is_close(
+    index: SentenceIndex, newest: np.ndarray, shortest: float, longest: float, sentence_ids: np.ndarray
+) -> np.ndarray:
+    """Which sentences may be used and have a length in these limits."""
+    lengths = index.lengths_of(sentence_ids)
+    found: np.ndarray = (newest[sentence_ids] >= 0) & (lengths >= shortest) & (lengths <= longest)
+    return found
 
 
 def _match(snapshot: Snapshot, unit_number: int, percent: int) -> Match:

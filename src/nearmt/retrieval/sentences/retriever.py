@@ -43,7 +43,7 @@ class SentenceRetriever:
         self.index = index if index is not None else SentenceIndex.open(snapshot)
         self.max_entries = max_entries
         self._allowed = snapshot.live_sentences & ~snapshot.waiting_sentences
-        self._starts, self._ends = np.asarray(snapshot.sentences["first_entry"]), snapshot.sentence_ends
+        self._starts = snapshot.sentences["first_entry"]
 
     def filtered(self, wanted: Filter) -> "SentenceRetriever":
         """The same search, in a part of the store."""
@@ -78,27 +78,28 @@ class SentenceRetriever:
         """Choose the sentences for each source text; `excluded` lists, for each, sentences that must not be used."""
         if texts is None:
             raise SettingError("the texts of the sources are needed to choose sentences")
+        return self.among(self.choose(texts, excluded))
+
+    def choose(self, texts: Sequence[str], excluded: Excluded | None = None) -> list[np.ndarray]:
+        """Ids of the sentences for each source text."""
         without = excluded if excluded is not None else [None] * len(texts)
-        chosen = (
-            list(pool().map(self._select, texts, without))
-            if len(texts) > 1
-            else [self._select(text, ids) for text, ids in zip(texts, without, strict=True)]
-        )
+        if len(texts) > 1:
+            return list(pool().map(self._select, texts, without))
+        return [self._select(text, ids) for text, ids in zip(texts, without, strict=True)]
+
+    def among(self, chosen: Sequence[np.ndarray]) -> "SubsetSearch":
+        """A search, for each source, of the entries of these sentences."""
         return SubsetSearch(self, self._gathered(chosen))
 
     def _select(self, text: str, excluded: np.ndarray | None) -> np.ndarray:
-        allowed = self._allowed
-        if excluded is not None and len(excluded):
-            allowed = allowed.copy()
-            allowed[excluded] = False
-        return self.index.select(text, allowed, self.max_entries)
+        return self.index.select(text, self._allowed, self.max_entries, excluded)
 
     def _gathered(self, chosen: Sequence[np.ndarray]) -> Subsets:
         """The entries of the chosen sentences of each source."""
         code = self.snapshot.key_code
         is_coded = code.level is not None
         unit = LANES if is_coded else 1
-        counts = [-(-int((self._ends[ids] - self._starts[ids]).sum()) // unit) for ids in chosen]
+        counts = [-(-int(self.index.sizes[ids].sum()) // unit) for ids in chosen]
         begins = unit * np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         total = int(begins[-1])
         subsets = Subsets(
@@ -116,7 +117,8 @@ class SentenceRetriever:
             if not is_coded:  # decoded piece by piece
                 self._fill_decoded(subsets, ids, slot)
                 return
-            pieces = self._starts[ids], self._ends[ids], slot
+            starts = self._starts[ids]
+            pieces = starts, starts + self.index.sizes[ids], slot
             found = subsets.keys, subsets.norms, subsets.values, subsets.entry_ids
             nearest.gather(self.snapshot.keys, self.snapshot.values, *pieces, *found)
 
@@ -128,7 +130,8 @@ class SentenceRetriever:
 
     def _fill_decoded(self, subsets: Subsets, sentence_ids: np.ndarray, at: int) -> None:
         for sentence in sentence_ids.tolist():
-            start, end = int(self._starts[sentence]), int(self._ends[sentence])
+            start = int(self._starts[sentence])
+            end = start + int(self.index.sizes[sentence])
             place = slice(at, at + end - start)
             subsets.keys[place] = self.snapshot.float_keys(slice(start, end))
             subsets.values[place] = self.snapshot.values[start:end]

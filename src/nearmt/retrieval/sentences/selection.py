@@ -7,6 +7,7 @@ from nearmt.compiled import compiled
 _NOTHING = 1e-12  # a gain that is only what rounding has left
 MAX_ORDER = 4  # longest n-gram that counts when sentences are compared
 _SUM, _FACTOR, _MASK, _SHIFT = np.uint64(0x9E3779B9), np.uint64(0x85EBCA6B), np.uint64(0xFFFFFFFF), np.uint64(15)
+_SPREAD, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 @compiled
@@ -35,21 +36,27 @@ def indexed_ngrams(terms, starts):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def add_scores(begins, ends, weights, postings, allowed, first, scores, touched, found):  # type: ignore[no-untyped-def]
-    """Add the weight of each n-gram to the sentences of one segment that have it.
+def score_table(count):  # type: ignore[no-untyped-def]
+    """An open hash table for the scores of up to `count` sentences: their ids (-1: none), and their scores."""
+    size = 64
+    while size < 2 * count:
+        size *= 2
+    return np.full(size, -1, np.int64), np.zeros(size, np.float32)
 
-    `touched` gets the sentences with a score. Returns how many there are now.
-    """
+
+@compiled
+def add_scores(begins, ends, weights, postings, first, ids, scores):  # type: ignore[no-untyped-def]
+    """Add the weight of each n-gram to the sentences of one segment that have it, in a table of scores."""
+    mask = len(ids) - 1
     for ngram in range(len(begins)):
         weight = weights[ngram]
         for at in range(begins[ngram], ends[ngram]):
             sentence = first + np.int64(postings[at])
-            if allowed[sentence]:
-                if scores[sentence] == 0:
-                    touched[found] = sentence
-                    found += 1
-                scores[sentence] += weight
-    return found
+            slot = np.int64((np.uint64(sentence) * _SPREAD) >> _HALF) & mask
+            while ids[slot] >= 0 and ids[slot] != sentence:
+                slot = (slot + 1) & mask
+            ids[slot] = sentence
+            scores[slot] += weight
 
 
 @compiled
