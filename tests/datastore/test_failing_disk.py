@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -162,9 +163,9 @@ def test_a_sentence_index_that_does_not_fit_on_the_disk_is_not_used(fresh, part,
 
         return called
 
-    for number, change in enumerate(
-        (Store.compact, partial(Store.index, settings=IndexSettings(retrieval="sentences")))
-    ):
+    changes: tuple[Callable[[Store], object], ...]
+    changes = Store.compact, partial(Store.index, settings=IndexSettings(retrieval="sentences"))
+    for number, change in enumerate(changes):
         copy = Store(shutil.copytree(fresh, fresh.with_name(f"{number}.store")))
         change(copy)
         (path,) = copy.folder.glob(f"index-*-{part if part != 'runs' else 'postings'}.npy")

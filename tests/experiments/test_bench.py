@@ -12,15 +12,17 @@ import pytest
 
 from children import result_of
 from nearmt.cli.options import numbers_of
-from nearmt.datastore import Snapshot
+from nearmt.datastore import Snapshot, verify
 from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.experiments.bench import BenchSettings, run_bench
+from nearmt.experiments.bench.grown import grown_store
 from nearmt.experiments.bench.materials import NUM_QUERIES, timing_states
 from nearmt.experiments.bench.peak_memory import track_memory
 from nearmt.experiments.bench.report import as_markdown, growth_chart, tables
 from nearmt.experiments.bench.settings import TABLES
 from nearmt.experiments.bench.timing import Stopwatch, Timing, interleaved, summarize
 from nearmt.models.reference import save_random_marian
+from nearmt.progress import silent
 
 SETTINGS = BenchSettings(
     entries=40_000, batches=(1, 3), k=(2, 4), beam=2, source_length=6, output_length=5, rounds=1, index="IVF16,PQ32x4fs"
@@ -39,7 +41,7 @@ def measured(client, tmp_path_factory):
 
 def test_every_table_is_measured_and_written(measured):
     out, content = measured
-    assert set(content["tables"]) == set(TABLES) - {"own"}
+    assert set(content["tables"]) == set(TABLES) - {"own", "sentences"}
     methods = [f"{name}, K={k}" for k in (2, 4) for name in ("vanilla", "uniform", "adaptive", "robust")]
     assert set(content["tables"]["methods"]["3"]) == {"base", *methods}
     assert any("generate" in name for name in content["tables"]["engines"]["1"])
@@ -96,12 +98,80 @@ def test_a_store_is_timed_with_its_own_model_on_real_text(measured, client, tmp_
     assert "×" in table.rows[1][-1]
     with pytest.raises(SettingError, match="needs `text`"):
         BenchSettings(tables=("own",))
-    with pytest.raises(SettingError, match="only used by the table own"):
+    with pytest.raises(SettingError, match="only used by the tables own and sentences"):
         BenchSettings(tables=("search",), text=text)
     with pytest.raises(SettingError, match="cannot be read"):
         run_bench(client.store, out, BenchSettings(**{**vars(chosen), "text": tmp_path / "none"}))
     with pytest.raises(StoreMismatchError, match="was built with"):
         run_bench(client.store, out, chosen, out.parent / "tiny")
+
+
+@pytest.fixture(scope="module")
+def grown(client, tmp_path_factory):
+    out = tmp_path_factory.mktemp("grown")
+    text = out / "in.de"
+    text.write_text("".join(f"{source}\n" for source, _ in client.test_pairs[:5]), encoding="utf-8")
+    chosen = BenchSettings(
+        **{**vars(SETTINGS), "entries": 20_000, "tables": ("sentences",), "batches": (3,), "text": text}
+    )
+    return out / "out", run_bench(client.store, out / "out", chosen, client.model)
+
+
+def test_retrieval_by_sentences_is_measured_at_several_sizes(grown):
+    _, content = grown
+    found = content["tables"]["sentences"]
+    assert list(found["stores"]) == ["1000", "4000", "20000"]
+    for size, store in found["stores"].items():
+        assert store["store"]["entries"] >= int(size)
+        assert set(store["made"]) == {"storing", "indexing"}
+        assert store["warm"]["sources"] == store["cold"]["sources"] == 4
+        assert store["warm"]["choosing"]["median"] > 0
+        assert store["warm"]["opening"] > 0
+    times = found["translation"]["3"]
+    assert list(times) == ["base", "1000", "4000", "20000"]
+    assert len({result["tokens"] for result in times.values()}) == 1, "all give the same output"
+    assert all(result["processor_ratio"] > 0 for result in times.values())
+    (table,) = [table for heading, table in tables(content) if "as the store grows" in heading]
+    assert table.headings[1:] == ("1,000 entries", "4,000 entries", "20,000 entries")
+    assert table.rows[-1][1:][0].startswith("×")
+    assert "as the store grows" in as_markdown(content)
+
+
+def test_a_grown_store_has_changed_copies_and_is_reused(grown, client, monkeypatch):
+    out, _ = grown
+    source, store = Snapshot.open(client.store), Snapshot.open(out / "sentences-20000.store")
+    total, entries = len(source.sentences), len(source)
+    assert (store.keys[:entries] == source.keys).all()
+    assert (store.keys[entries : 2 * entries] != source.keys).any()
+    assert (store.values[entries : 2 * entries] == source.values).all()
+    first, second = (
+        [store.sides(n)[0].split() for n in range(total)],
+        [store.sides(n)[0].split() for n in range(total, 2 * total)],
+    )
+    changed = [sum(a != b for a, b in zip(one, other, strict=True)) for one, other in zip(first, second, strict=True)]
+    assert 0 < np.mean(changed) < 2
+    assert verify(store.folder).is_sound
+    monkeypatch.setattr("nearmt.experiments.bench.grown._noisy", lambda *args: pytest.fail("made again"))
+    again = grown_store(store.folder, source, 20_000, silent)
+    assert again.manifest == store.manifest
+
+
+def test_an_interrupted_store_grows_to_the_same_one(client, tmp_path, monkeypatch):
+    source = Snapshot.open(client.store)
+    monkeypatch.setattr("nearmt.experiments.bench.grown._COPIED", 100)
+
+    def stop(stage, done, total):
+        if stage == "storing" and done > 3000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        grown_store(tmp_path / "a.store", source, 4000, stop)
+    before = Snapshot.open(tmp_path / "a.store")
+    assert 3000 < len(before) < 4000
+    after = grown_store(tmp_path / "a.store", source, 4000, silent)
+    whole = grown_store(tmp_path / "b.store", source, 4000, silent)
+    assert (after.keys == whole.keys).all()
+    assert [pair.source for pair in after.texts()] == [pair.source for pair in whole.texts()]
 
 
 def test_a_measurement_runs_beside_busy_processes(measured, client, monkeypatch):

@@ -40,8 +40,8 @@ class _ModelOptions:
         Path | None,
         model_option(
             "--model",
-            help="Folder of the model to time; for the table own, the store's model. Default: a random model of the "
-            "size of opus-mt.",
+            help="Folder of the model to time; for the tables own and sentences, the store's model. Default: a random "
+            "model of the size of opus-mt.",
             show_default=False,
         ),
     ] = None
@@ -52,9 +52,9 @@ class _ModelOptions:
 
 @dataclass(frozen=True)
 class _IndexOptions:
-    entries: Annotated[
-        int, index_option("--entries", min=1000, help="Entries of the timing store, made of the states of STORE.")
-    ] = 4_000_000
+    entries: Annotated[int, index_option("--entries", min=1000, help="Entries of the timing store, made of STORE.")] = (
+        4_000_000
+    )
     index: IndexFactory = None
     num_probes: Probes = 32
     reranked: Rerank = 96
@@ -67,10 +67,12 @@ class _IndexOptions:
 @dataclass(frozen=True)
 class _MeasuringOptions:
     tables: Annotated[
-        str, measuring_option("--tables", help="What to measure, comma-separated; also possible: scale and own.")
+        str,
+        measuring_option("--tables", help="What to measure, comma-separated; also: scale, own, sentences."),
     ] = "methods,engines,original,parts,building,search,recall,growth,living"
     text: Annotated[
-        Path | None, measuring_option("--text", help="File with one sentence per line, for the table own.")
+        Path | None,
+        measuring_option("--text", help="File with one sentence per line, for own and sentences."),
     ] = None
     batches: Annotated[str, measuring_option("--batches", help="Batch sizes, comma-separated.")] = "1,16,32,64"
     k: Annotated[str, measuring_option("--k", help="Numbers of neighbours, comma-separated.")] = "8,16,32"

@@ -20,7 +20,7 @@ from nearmt.models.reference import save_random_marian
 from nearmt.progress import Progress
 
 NUM_QUERIES = 8192
-_COSTS_FILE = "making.json"
+COSTS_FILE = "making.json"
 _PER_SENTENCE = 20  # entries per sentence; search times do not depend on it
 _PIECE = 65_536
 _JITTER = 0.05  # noise relative to a state's norm, for states that are used more than once
@@ -78,7 +78,7 @@ def timing_store(
         indexed = Builder(folder, model, settings, progress).build_index()
     if indexed.index == before:
         del costs["indexing"]  # the index was there already
-    replace_file(folder / _COSTS_FILE, json.dumps({**build_costs(folder), **costs}).encode())
+    replace_file(folder / COSTS_FILE, json.dumps({**build_costs(folder), **costs}).encode())
     return Snapshot.open(folder), queries
 
 
@@ -93,7 +93,7 @@ def matching_manifest(folder: Path, described: dict[str, Any]) -> Manifest | Non
 
 def build_costs(folder: Path) -> dict[str, Any]:
     """Return the seconds and the peak memory of each step that built a timing store."""
-    path = folder / _COSTS_FILE
+    path = folder / COSTS_FILE
     costs: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return costs
 

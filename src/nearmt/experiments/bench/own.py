@@ -10,6 +10,7 @@ from nearmt.decoding.decoder import Decoder
 from nearmt.errors import SettingError
 from nearmt.experiments.bench.systems import Count
 from nearmt.experiments.bench.timing import interleaved, summarize
+from nearmt.models import Seq2Seq
 from nearmt.progress import Progress
 from nearmt.translator import Translator
 
@@ -25,21 +26,13 @@ def own_text(
     others: Mapping[str, Count],
 ) -> dict[str, Any]:
     """Return batch size → system → seconds and output tokens; `others` are systems to compare with."""
-    try:
-        lines = [line for line in text.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{text} cannot be read as UTF-8 text") from error
-    tokenized = zip(lines, translator.model.tokenize_sources(lines[:_SENTENCES]), strict=False)
-    kept = [(line, source) for line, source in tokenized if len(source) <= translator.model.max_source_tokens]
-    texts, sources = [line for line, _ in kept], [source for _, source in kept]
-    if not sources:
-        raise SettingError(f"{text} has no sentence that the model can translate")
+    texts, sources = real_sources(text, translator.model)
     results = {}
     for number, batch in enumerate(batches):
         progress("real text", number, len(batches))
         decoders = _decoders(translator, batch)
         runs: dict[str, Callable[[], int]] = {
-            name: partial(_tokens, decoders[name], sources, texts) for name in decoders
+            name: partial(num_tokens, decoders[name], sources, texts) for name in decoders
         }
         runs |= {name: partial(run, sources, batch) for name, run in others.items()}
         timings = summarize(interleaved(runs, rounds))
@@ -48,6 +41,24 @@ def own_text(
         }
     progress("real text", len(batches), len(batches))
     return results
+
+
+def real_texts(text: Path) -> list[str]:
+    """The sentences of a file, one per line."""
+    try:
+        return [line for line in text.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{text} cannot be read as UTF-8 text") from error
+
+
+def real_sources(text: Path, model: Seq2Seq) -> tuple[list[str], list[list[int]]]:
+    """The first sentences of a file that the model can translate, as texts and as token ids."""
+    lines = real_texts(text)[:_SENTENCES]
+    tokenized = zip(lines, model.tokenize_sources(lines), strict=True)
+    kept = [(line, source) for line, source in tokenized if len(source) <= model.max_source_tokens]
+    if not kept:
+        raise SettingError(f"{text} has no sentence that the model can translate")
+    return [line for line, _ in kept], [source for _, source in kept]
 
 
 def _decoders(translator: Translator, batch: int) -> dict[str, Decoder]:
@@ -59,6 +70,6 @@ def _decoders(translator: Translator, batch: int) -> dict[str, Decoder]:
     return found
 
 
-def _tokens(decoder: Decoder, sources: list[list[int]], texts: list[str]) -> int:
+def num_tokens(decoder: Decoder, sources: list[list[int]], texts: list[str]) -> int:
     """Decode, and return the number of output tokens."""
     return sum(len(best[0].token_ids) for best in decoder.decode(sources, texts=texts))

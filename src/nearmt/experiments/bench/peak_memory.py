@@ -12,11 +12,20 @@ _INTERVAL = 0.05  # seconds between two samples
 
 def anonymous_bytes() -> int:
     """Return the anonymous memory of this process (not backed by a file), or 0 if the system does not report it."""
+    return _resident("RssAnon")
+
+
+def mapped_bytes() -> int:
+    """Return how much of the files that this process has mapped is in memory; 0 as above."""
+    return _resident("RssFile")
+
+
+def _resident(kind: str) -> int:
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:
         return 0
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), 0)
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{kind}:")), 0)
 
 
 @contextmanager

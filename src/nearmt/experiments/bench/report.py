@@ -16,6 +16,7 @@ _TITLES = {
     "growth": "One search of 64 rows as the store grows",
     "scale": "A large store",
     "own": "The store with its own model on real text, milliseconds per sentence (× base per token)",
+    "sentences": "Retrieval by sentences as the store grows",
     "living": "One search of a store with 10 % recent additions and 10 % removed, milliseconds",
 }
 
@@ -145,6 +146,46 @@ def _scale(results: Mapping[str, Any]) -> Table:
     return Table(("", ""), tuple(rows))
 
 
+def _sentences(results: Mapping[str, Any]) -> Table:
+    stores, translation = results["stores"], results["translation"]
+
+    def made(step: str) -> Callable[[Mapping[str, Any]], str]:
+        def cell(found: Mapping[str, Any]) -> str:
+            cost = found["made"].get(step)
+            return "" if cost is None else f"{cost['seconds']:,.0f} ({cost['peak_bytes'] / 1e9:.2f} GB)"
+
+        return cell
+
+    def quantiles(state: str, part: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda found: " / ".join(f"{1000 * seconds:.2f}" for seconds in found[state][part].values())
+
+    cells: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "sentences": lambda found: f"{found['sentences']:,}",
+        "bytes per entry on disk": lambda found: f"{found['store']['disk_bytes_per_entry']:.0f}",
+        "of these in the index": lambda found: f"{found['store']['index_bytes_per_entry']:.1f}",
+        "storing, seconds (peak additional memory)": made("storing"),
+        "indexing, seconds (peak additional memory)": made("indexing"),
+        "opening, seconds": lambda found: f"{found['warm']['opening']:.2f}",
+        "opening from disk, seconds": lambda found: f"{found['cold']['opening']:.2f}",
+        "additional anonymous memory, MB": lambda found: f"{found['warm']['anonymous_bytes'] / 1e6:.0f}",
+        "mapped files in memory, MB": lambda found: f"{found['warm']['mapped_bytes'] / 1e6:.0f}",
+        "choosing sentences for a source, ms (median / 95 %)": quantiles("warm", "choosing"),
+        "copying their entries, ms": quantiles("warm", "copying"),
+        "both, from disk, ms": quantiles("cold", "both"),
+        "reads from disk for each source": lambda found: f"{found['cold']['reads']:.0f}",
+    }
+    rows = [(name, *(cell(found) for found in stores.values())) for name, cell in cells.items()]
+    for batch, timings in translation.items():
+        base, grown = timings["base"], [timings[size] for size in stores]
+        alone = f"{1000 * base['median'] / base['sentences']:.1f} ±{base['spread'] / 2:.0%}"
+        times = (_time_text(found["median"] / found["sentences"], found["ratio"], found["spread"]) for found in grown)
+        rows.append((f"translation, batch {batch}, ms per sentence (base: {alone})", *times))
+        for name, ratio in (("time", "of_smallest"), ("processor time", "processor_of_smallest")):
+            rows.append((f"the same, {name} × the smallest", *(f"×{found[ratio]:.3f}" for found in grown)))
+        rows.append(("the same, processor time × base", *(f"×{found['processor_ratio']:.3f}" for found in grown)))
+    return Table(("", *(f"{int(size):,} entries" for size in stores)), tuple(rows))
+
+
 def _recall(result: Mapping[str, Any]) -> Table:
     headings = ("queries", f"recall of the {result['k']} nearest", "recalled mass", "T")
     row = (
@@ -171,6 +212,7 @@ _TABLES: dict[str, Callable[[Mapping[str, Any]], Table]] = {
     "recall": _recall,
     "growth": _growth,
     "living": _living,
+    "sentences": _sentences,
     "scale": _scale,
     "own": _own,
 }

@@ -28,7 +28,8 @@ from nearmt.experiments.bench.own import own_text
 from nearmt.experiments.bench.parts import TimedDecoder, profile
 from nearmt.experiments.bench.scale import scale
 from nearmt.experiments.bench.search import growth, search_by_k
-from nearmt.experiments.bench.settings import BenchSettings
+from nearmt.experiments.bench.sentences import measure_sizes
+from nearmt.experiments.bench.settings import OF_STORE, BenchSettings
 from nearmt.experiments.bench.systems import (
     RealQueries,
     Run,
@@ -123,18 +124,18 @@ class _Bench:
 
     @cached_property
     def translator(self) -> Translator:
-        """The store with its own model. The table own alone uses the given model, in case its folder has moved."""
-        given = self.given if self._is_own_alone else None
+        """The store with its own model; the given one without other tables, in case the model's folder has moved."""
+        given = self.given if self._is_of_store_alone else None
         request = ModelRequest(given, device=self.settings.device, dtype=self.settings.dtype)
         method = "auto" if self.source.manifest.networks else "base"  # an untrained store has no method yet
         return Translator(self.source.folder, model=request, method=method)
 
     @property
-    def _is_own_alone(self) -> bool:
-        return self.settings.tables == ("own",)
+    def _is_of_store_alone(self) -> bool:
+        return set(self.settings.tables) <= set(OF_STORE)
 
     def about(self) -> dict[str, Any]:
-        if self._is_own_alone:
+        if self._is_of_store_alone:
             model, snapshot = self.translator.model, self.source
         else:
             model, snapshot = self.model, self.snapshot
@@ -281,6 +282,10 @@ class _Bench:
             if other is not None:
                 others["CTranslate2, int8"] = other
         return own_text(translator, settings.text, settings.batches, settings.rounds, self.progress, others)
+
+    def sentences(self) -> dict[str, Any]:
+        """Retrieval by sentences, in stores that were grown from the given one to several sizes."""
+        return measure_sizes(self.source, lambda: self.translator, self.out, self.settings, self.progress)
 
     def living(self) -> dict[str, Any]:
         """One search of a store that has changed since it was indexed, and of the same store compacted."""

@@ -6,7 +6,9 @@ from pathlib import Path
 from nearmt.building.builder import BuildSettings
 from nearmt.errors import SettingError
 
-TABLES = ("methods", "engines", "original", "parts", "building", "search", "recall", "growth", "living", "scale", "own")
+_USUAL = ("methods", "engines", "original", "parts", "building", "search", "recall", "growth", "living", "scale")
+OF_STORE = ("own", "sentences")  # tables about the given store with its own model; they need real text
+TABLES = (*_USUAL, *OF_STORE)
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class BenchSettings:
     source_length: int = 25
     output_length: int = 30
     rounds: int = 5
-    tables: tuple[str, ...] = TABLES[:-1]
+    tables: tuple[str, ...] = _USUAL
     index: str | None = None
     num_probes: int = BuildSettings.num_probes
     reranked: int = BuildSettings.reranked
@@ -29,17 +31,18 @@ class BenchSettings:
     engine: str = "auto"
     device: str = "cpu"
     dtype: str = "float32"
-    text: Path | None = None  # sentences for the table own, one per line
+    text: Path | None = None  # sentences for the tables own and sentences, one per line
     busy: int = 0  # other processes that compute during the measurement
 
     def __post_init__(self) -> None:
         unknown = set(self.tables) - set(TABLES)
         if unknown:
             raise SettingError(f"`tables`: unknown {', '.join(sorted(unknown))}; known are {', '.join(TABLES)}")
-        if "own" in self.tables and self.text is None:
-            raise SettingError("the table own needs `text`: a file with one sentence per line")
-        if "own" not in self.tables and self.text is not None:
-            raise SettingError("`text` is only used by the table own: add own to `tables`")
+        needing = set(self.tables) & set(OF_STORE)
+        if needing and self.text is None:
+            raise SettingError(f"the table {min(needing)} needs `text`: a file with one sentence per line")
+        if not needing and self.text is not None:
+            raise SettingError("`text` is only used by the tables own and sentences: add one to `tables`")
         for name in ("entries", "beam", "source_length", "output_length", "rounds"):
             if getattr(self, name) < 1:
                 raise SettingError(f"`{name}` must be at least 1")

@@ -12,9 +12,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Timing:
-    """The seconds of all rounds."""
+    """The seconds of all rounds, and the processor time of all threads in each if it was measured."""
 
     seconds: tuple[float, ...]
+    processor: tuple[float, ...] = ()
 
     @property
     def median(self) -> float:
@@ -30,7 +31,15 @@ class Timing:
 
     def over(self, other: "Timing") -> float:
         """Return the median ratio to another timing, taken within rounds so that a slow round does not count."""
-        return median(own / others for own, others in zip(self.seconds, other.seconds, strict=True))
+        return _median_ratio(self.seconds, other.seconds)
+
+    def processor_over(self, other: "Timing") -> float:
+        """The same of the processor time, which other processes hardly change."""
+        return _median_ratio(self.processor, other.processor)
+
+
+def _median_ratio(own: tuple[float, ...], others: tuple[float, ...]) -> float:
+    return median(mine / other for mine, other in zip(own, others, strict=True))
 
 
 def summarize(timings: Mapping[str, Timing]) -> dict[str, dict[str, float]]:
@@ -50,15 +59,17 @@ def interleaved(
 ) -> dict[str, Timing]:
     """Time every run once per round, after a warm-up round; every other round runs in reverse order."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
+    processor: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 1):
         for name, run in list(runs.items())[:: -1 if number % 2 else 1]:
             time.sleep(pause)  # lets the threads of the previous run go to sleep
-            began = time.perf_counter()
+            began, began_processor = time.perf_counter(), time.process_time()
             run()
             if number:
                 seconds[name].append(time.perf_counter() - began)
+                processor[name].append(time.process_time() - began_processor)
             on_run()
-    return {name: Timing(tuple(times)) for name, times in seconds.items()}
+    return {name: Timing(tuple(seconds[name]), tuple(processor[name])) for name in runs}
 
 
 class Stopwatch:
