@@ -126,7 +126,7 @@ def test_retrieval_by_sentences_is_measured_at_several_sizes(grown):
         assert set(store["made"]) == {"storing", "indexing"}
         assert store["warm"]["sources"] == store["cold"]["sources"] == 4
         assert store["warm"]["choosing"]["median"] > 0
-        assert store["warm"]["opening"] > 0
+        assert store["warm"]["opening"]["processor"] > 0
     times = found["translation"]["3"]
     assert list(times) == ["base", "1000", "4000", "20000"]
     assert len({result["tokens"] for result in times.values()}) == 1, "all give the same output"

@@ -156,6 +156,9 @@ def _sentences(results: Mapping[str, Any]) -> Table:
 
         return cell
 
+    def opening(state: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda found: "{seconds:.2f} ({processor:.2f})".format(**found[state]["opening"])
+
     def quantiles(state: str, part: str) -> Callable[[Mapping[str, Any]], str]:
         return lambda found: " / ".join(f"{1000 * seconds:.2f}" for seconds in found[state][part].values())
 
@@ -165,12 +168,13 @@ def _sentences(results: Mapping[str, Any]) -> Table:
         "of these in the index": lambda found: f"{found['store']['index_bytes_per_entry']:.1f}",
         "storing, seconds (peak additional memory)": made("storing"),
         "indexing, seconds (peak additional memory)": made("indexing"),
-        "opening, seconds": lambda found: f"{found['warm']['opening']:.2f}",
-        "opening from disk, seconds": lambda found: f"{found['cold']['opening']:.2f}",
+        "opening, seconds (processor time)": opening("warm"),
+        "opening from disk, seconds (processor time)": opening("cold"),
         "additional anonymous memory, MB": lambda found: f"{found['warm']['anonymous_bytes'] / 1e6:.0f}",
         "mapped files in memory, MB": lambda found: f"{found['warm']['mapped_bytes'] / 1e6:.0f}",
-        "choosing sentences for a source, ms (median / 95 %)": quantiles("warm", "choosing"),
-        "copying their entries, ms": quantiles("warm", "copying"),
+        "choosing sentences for a source, ms of processor time (median / 95 %)": quantiles("warm", "choosing"),
+        "copying their entries, ms of processor time": quantiles("warm", "copying"),
+        "both, ms": quantiles("warm", "both"),
         "both, from disk, ms": quantiles("cold", "both"),
         "reads from disk for each source": lambda found: f"{found['cold']['reads']:.0f}",
     }
