@@ -140,6 +140,18 @@ def test_a_search_of_all_sentences_is_an_exact_search(snapshot, queries):
     assert torch.equal(near.token_ids[same], exact.token_ids[same])
 
 
+def test_arrays_for_compiled_mixtures_hold_what_a_search_finds(snapshot, queries):
+    search = SentenceRetriever(snapshot).start(["gruppeb", "wortah", "unbekannt"])
+    rows = (torch.arange(50) // 20).clamp(max=2)
+    near, arrays = search.search(queries, rows, 16), search.search_arrays(queries, rows, 16)
+    assert arrays.counts.tolist() == near.found.sum(dim=1).tolist()
+    assert set(arrays.counts.tolist()) == {16, 4, 0}
+    found = near.found.numpy()
+    assert (arrays.squared_distances[found] == near.squared_distances.numpy()[found]).all()
+    assert (arrays.token_ids[found] == near.token_ids.numpy()[found]).all()
+    assert (arrays.probabilities[found] == snapshot.probabilities_of(near.entry_ids).numpy()[found]).all()
+
+
 def test_only_entries_of_chosen_sentences_are_found(snapshot, queries):
     texts = ["gruppeb", "wortah", "grupped wortai", "unbekannt"]
     rows = torch.arange(50) % 4

@@ -14,8 +14,9 @@ from nearmt.methods.network import Network
 from nearmt.methods.retrieved import Retrieved, RunningDistance
 from nearmt.models import Seq2Seq
 from nearmt.retrieval.merged import AnyRetriever, Search
-from nearmt.retrieval.neighbors import Neighbors
+from nearmt.retrieval.neighbors import NearArrays, Neighbors
 from nearmt.retrieval.search import Excluded
+from nearmt.retrieval.sentences.retriever import SubsetSearch
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,11 @@ class Decoder:
             is_forced = rules.forced_token(prefixes.shape[1] - 1) is not None
             (tracker if mixer is None else mixer).reorder(parents.cpu())
             if search is not None and not is_forced:
-                neighbors = self.search(search, output.states, sentences.cpu())
                 if mixer is not None:
-                    shift = self.mix(mixer, Logits(values, shift, maxima), neighbors)
+                    near = self.search_arrays(search, output.states, sentences.cpu())
+                    shift = self.mix(mixer, Logits(values, shift, maxima), near)
                 else:
+                    neighbors = self.search(search, output.states, sentences.cpu())
                     log_probs = values if shift is None else values.add_(shift.unsqueeze(1))
                     values, shift = self.mixed(log_probs, output.states, neighbors, tracker.add(neighbors))[:2]
                     maxima = None
@@ -128,13 +130,19 @@ class Decoder:
         assert self.method is not None
         return search.search(states, sources, self.method.max_k)
 
+    def search_arrays(self, search: Search, states: torch.Tensor, sources: torch.Tensor) -> Neighbors | NearArrays:
+        """The same for a compiled mixture, without tensors in between where the search is compiled too."""
+        assert self.method is not None
+        find = search.search_arrays if isinstance(search, SubsetSearch) else search.search
+        return find(states, sources, self.method.max_k)
+
     def _mixer(self) -> Mixer | None:
         """Compiled code for the mixture, if there is any for the method and the model's device."""
         if self.method is None or self.retriever is None or not Mixer.supports(self.method):
             return None
         return Mixer(self.method, self.retriever) if self.model.device.type == "cpu" else None
 
-    def mix(self, mixer: Mixer, logits: Logits, neighbors: Neighbors) -> torch.Tensor:
+    def mix(self, mixer: Mixer, logits: Logits, neighbors: Neighbors | NearArrays) -> torch.Tensor:
         """Mix the neighbours in with compiled code; the logits are overwritten. Returns the new shift, (rows,)."""
         return mixer.mix(logits, neighbors)
 

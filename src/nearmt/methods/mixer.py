@@ -14,7 +14,7 @@ from nearmt.methods.network import Network
 from nearmt.methods.retrieved import NUM_TOP, EntryColumns
 from nearmt.methods.robust import Robust
 from nearmt.models.topk import topk
-from nearmt.retrieval.neighbors import Neighbors
+from nearmt.retrieval.neighbors import NearArrays, Neighbors
 from nearmt.retrieval.threads import in_threads
 
 
@@ -61,24 +61,31 @@ class Mixer:
         else:
             self._running = self._running[parents.numpy()]
 
-    def mix(self, logits: Logits, neighbors: Neighbors) -> torch.Tensor:
+    def mix(self, logits: Logits, neighbors: Neighbors | NearArrays) -> torch.Tensor:
         """Mix the neighbours into the values, in place; returns the new shift, (rows,)."""
+        if isinstance(neighbors, Neighbors):
+            neighbors = self._arrays(neighbors)
         near = neighbors.nearest(self.max_k)
-        shift = torch.zeros(len(near)) if logits.shift is None else logits.shift.clone()
-        stored, top = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32)
+        shift = torch.zeros(len(near.counts)) if logits.shift is None else logits.shift.clone()
+        top = np.zeros((1, 1), np.float32)
         if self._needs_probabilities:
-            stored = self._columns.probabilities_of(near.entry_ids).numpy()
             count = min(NUM_TOP, logits.values.shape[1])
             highest = topk(logits.values, count, logits.maxima)[0]
             top = torch.nn.functional.pad(highest, (0, NUM_TOP - count), value=-torch.inf).numpy()
-        maxima = np.zeros((len(near), 0), np.float32) if logits.maxima is None else logits.maxima.numpy()
+        maxima = np.zeros((len(near.counts), 0), np.float32) if logits.maxima is None else logits.maxima.numpy()
         arrays = (logits.values.numpy(), shift.numpy(), maxima)
-        found = near.found.numpy().sum(axis=1)
-        distances, tokens = np.ascontiguousarray(near.squared_distances), np.ascontiguousarray(near.token_ids)
-        in_threads(
-            lambda first, last: self._call(first, last, (distances, tokens, found), arrays, stored, top), len(near)
-        )
+        in_threads(lambda first, last: self._call(first, last, near[:3], arrays, near.probabilities, top), len(shift))
         return shift
+
+    def _arrays(self, neighbors: Neighbors) -> NearArrays:
+        near = neighbors.nearest(self.max_k)
+        stored = self._columns.probabilities_of(near.entry_ids).numpy() if self._needs_probabilities else None
+        return NearArrays(
+            np.ascontiguousarray(near.squared_distances),
+            np.ascontiguousarray(near.token_ids),
+            near.found.numpy().sum(axis=1),
+            stored if stored is not None else np.zeros((len(near), near.max_k), np.float32),
+        )
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Search results: the K nearest entries of each query, nearest first."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -55,6 +56,22 @@ class Neighbors:
     def _of(distances: np.ndarray, entry_ids: np.ndarray, token_ids: np.ndarray) -> "Neighbors":
         ids = torch.from_numpy(entry_ids)
         return Neighbors(torch.from_numpy(distances), torch.from_numpy(token_ids), ids, ids >= 0)
+
+
+class NearArrays(NamedTuple):
+    """What compiled mixtures need of the K nearest entries of each row, nearest first. Missing slots are arbitrary."""
+
+    squared_distances: np.ndarray  # (rows, K) float32
+    token_ids: np.ndarray  # (rows, K) int64
+    counts: np.ndarray  # (rows,) int64: how many were found
+    probabilities: np.ndarray  # (rows, K) float32: what the model gave the tokens when they were stored
+
+    def nearest(self, k: int) -> "NearArrays":
+        """The same rows with at most `k` neighbours."""
+        if k >= self.token_ids.shape[1]:
+            return self
+        distances, tokens = (np.ascontiguousarray(part[:, :k]) for part in self[:2])
+        return NearArrays(distances, tokens, np.minimum(self.counts, k), self.probabilities[:, :k])
 
 
 def nearest_first(k: int, distances: np.ndarray, entry_ids: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.experiments.bench.timing import Stopwatch
 from nearmt.methods.mixture import Method
 from nearmt.models import Seq2Seq
-from nearmt.retrieval.neighbors import Neighbors
+from nearmt.retrieval.neighbors import NearArrays, Neighbors
 from nearmt.retrieval.search import Retriever
 
 
@@ -25,6 +25,9 @@ class TimedDecoder(Decoder):
 
     def search(self, *args: Any) -> Neighbors:
         return self.watch.timed("search", super().search)(*args)
+
+    def search_arrays(self, *args: Any) -> Neighbors | NearArrays:
+        return self.watch.timed("search", super().search_arrays)(*args)
 
     def mix(self, *args: Any) -> torch.Tensor:
         return self.watch.timed("mixture", super().mix)(*args)

@@ -173,3 +173,15 @@ def nearest_floats(queries, first_row, last_row, subsets, begins, keys, distance
                 distance += difference * difference
             if found < k or distance < distances[row, k - 1]:
                 found = _insert(distance, slot, distances[row], places[row], found)
+
+
+@compiled
+def look_up(first_row, last_row, places, values, probabilities, tokens, counts, found_probabilities):  # type: ignore[no-untyped-def]
+    """Fill the rows with what stands in the slots that were found, and count these."""
+    for row in range(first_row, last_row):
+        count = 0
+        while count < places.shape[1] and places[row, count] >= 0:
+            place = places[row, count]
+            tokens[row, count], found_probabilities[row, count] = values[place], probabilities[place]
+            count += 1
+        counts[row] = count

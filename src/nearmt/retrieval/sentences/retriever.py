@@ -10,7 +10,7 @@ import torch
 from nearmt.compiled.dots import LANES
 from nearmt.datastore import SENTENCES, Filter, Snapshot
 from nearmt.errors import SettingError
-from nearmt.retrieval.neighbors import Neighbors
+from nearmt.retrieval.neighbors import NearArrays, Neighbors
 from nearmt.retrieval.sentences import nearest
 from nearmt.retrieval.sentences.index import MAX_ENTRIES, SentenceIndex
 from nearmt.retrieval.threads import in_threads, pool
@@ -31,6 +31,7 @@ class Subsets:
     norms: np.ndarray  # (slots,) see `nearest.gather`; none for float32
     values: np.ndarray  # (slots,) token ids
     entry_ids: np.ndarray  # (slots,)
+    probabilities: np.ndarray  # (slots,) float32: what the model gave the tokens
 
 
 class SentenceRetriever:
@@ -110,17 +111,20 @@ class SentenceRetriever:
             np.full(total if is_coded else 0, np.inf, np.float32),
             np.zeros(total, np.int64),
             np.full(total, -1, np.int64),
+            np.zeros(total, np.float32),
         )
 
         def fill(number: int) -> None:
             ids, slot = chosen[number], int(begins[number])
-            if not is_coded:  # decoded piece by piece
+            if is_coded:
+                starts = self._starts[ids]
+                pieces = starts, starts + self.index.sizes[ids], slot
+                found = subsets.keys, subsets.norms, subsets.values, subsets.entry_ids
+                nearest.gather(self.snapshot.keys, self.snapshot.values, *pieces, *found)
+            else:  # decoded piece by piece
                 self._fill_decoded(subsets, ids, slot)
-                return
-            starts = self._starts[ids]
-            pieces = starts, starts + self.index.sizes[ids], slot
-            found = subsets.keys, subsets.norms, subsets.values, subsets.entry_ids
-            nearest.gather(self.snapshot.keys, self.snapshot.values, *pieces, *found)
+            filled = slice(slot, slot + int(self.index.sizes[ids].sum()))
+            subsets.probabilities[filled] = self.snapshot.probabilities[subsets.entry_ids[filled]]
 
         if len(chosen) > 1:
             list(pool().map(fill, range(len(chosen))))
@@ -147,52 +151,54 @@ class SubsetSearch:
 
     def search(self, states: torch.Tensor, sources: torch.Tensor, k: int) -> Neighbors:
         """The `k` nearest entries of each state, (rows, width); row i belongs to source `sources[i]`."""
-        distances, places = self.nearest_places(states, sources.numpy(), k)
-        found = places >= 0
-        if not found.all():
-            last = np.maximum(found.sum(axis=1, keepdims=True) - 1, 0)
-            farthest = np.where(found[:, :1], np.take_along_axis(distances, last, 1), 0)
-            distances = np.where(found, distances, farthest)
-        if len(self.subsets.values):
-            tokens = self.subsets.values[places]
-            entry_ids = np.where(found, self.subsets.entry_ids[places], -1)
-        else:
-            tokens, entry_ids = np.zeros_like(places), places
+        near, places = self._nearest(states, sources.numpy(), k)
+        found = np.arange(k) < near.counts[:, None]
+        last = np.maximum(near.counts - 1, 0)[:, None]
+        farthest = np.where(found[:, :1], np.take_along_axis(near.squared_distances, last, 1), 0)
+        entry_ids = np.where(found, self.subsets.entry_ids[places], -1) if len(self.subsets.entry_ids) else places
         return Neighbors(
-            torch.from_numpy(distances),
-            torch.from_numpy(tokens),
+            torch.from_numpy(np.where(found, near.squared_distances, farthest)),
+            torch.from_numpy(near.token_ids),
             torch.from_numpy(entry_ids),
             torch.from_numpy(found),
         )
 
-    def nearest_places(self, states: torch.Tensor, sources: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, k) squared distances and slots of the subsets, -1 where there are none."""
+    def search_arrays(self, states: torch.Tensor, sources: torch.Tensor, k: int) -> NearArrays:
+        """The same, as compiled mixtures take it."""
+        return self._nearest(states, sources.numpy(), k)[0]
+
+    def _nearest(self, states: torch.Tensor, sources: np.ndarray, k: int) -> tuple[NearArrays, np.ndarray]:
+        """The nearest entries, and (rows, k) their slots in the subsets, -1 where there are none."""
         code, subsets = self._retriever.snapshot.key_code, self.subsets
         given = np.ascontiguousarray(states.detach().to("cpu", torch.float32).numpy())
         rows = len(given)
-        distances = np.full((rows, k), np.inf, np.float32)
-        places = np.full((rows, k), -1, np.int64)
+        distances, places = np.full((rows, k), np.inf, np.float32), np.full((rows, k), -1, np.int64)
+        near = NearArrays(
+            distances, np.zeros((rows, k), np.int64), np.zeros(rows, np.int64), np.zeros((rows, k), np.float32)
+        )
+        stored = subsets.values, subsets.probabilities
         if code.level is None:
             points = code.project(given)
-            in_threads(
-                lambda first, last: nearest.nearest_floats(
-                    points, first, last, sources, subsets.begins, subsets.keys, distances, places
-                ),
-                rows,
-            )
-            return distances, places
+
+            def search(first: int, last: int) -> None:
+                found = distances, places
+                nearest.nearest_floats(points, first, last, sources, subsets.begins, subsets.keys, *found)
+                nearest.look_up(first, last, places, *stored, *near[1:])
+
+            in_threads(search, rows)
+            return near, places
         projection = code.projection if given.shape[1] != code.dims else None
         queries = np.zeros((rows, 2 * subsets.keys.shape[1]), np.float32)
         if projection is None:
             queries[:, : code.dims] = code.levels(given)
 
-        def search(first: int, last: int) -> None:
+        def search_codes(first: int, last: int) -> None:
             if projection is not None:
                 nearest.project_rows(given, first, last, projection, *code.levels_line, queries)
-            nearest.nearest_codes(
-                queries, first, last, sources, subsets.begins, subsets.keys, subsets.norms, distances, places
-            )
+            arrays = subsets.begins, subsets.keys, subsets.norms, distances, places
+            nearest.nearest_codes(queries, first, last, sources, *arrays)
+            nearest.look_up(first, last, places, *stored, *near[1:])
 
-        in_threads(search, rows)
+        in_threads(search_codes, rows)
         distances *= np.float32(code.level)
-        return distances, places
+        return near, places
