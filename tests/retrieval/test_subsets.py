@@ -99,10 +99,10 @@ def test_the_compiled_search_equals_brute_force(data):
             ends = firsts[subset : subset + 2]
             slots = np.zeros(begins[-1], np.int64), np.zeros(begins[-1], np.int64)
             nearest.gather(entries, np.arange(len(entries)), ends[:1], ends[1:], slot, keys, norms, *slots)
-        arrays = (keys, norms)
+        arrays: tuple[np.ndarray, ...] = (keys, norms)
     else:
         arrays = (entries.astype(np.float32),)
-    search = nearest.nearest_codes if is_coded else nearest.nearest_floats
+    search: Any = nearest.nearest_codes if is_coded else nearest.nearest_floats
     for start, end in ((0, first), (first, len(subsets))):
         search(queries, start, end, subsets, begins, *arrays, distances, places)
     for row, subset in enumerate(subsets.tolist()):

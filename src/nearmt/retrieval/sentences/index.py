@@ -15,7 +15,7 @@ from nearmt.retrieval.sentences.terms import terms_of
 
 MAX_ENTRIES = 4000  # of the chosen sentences together
 _CANDIDATES = 512  # sentences that are compared n-gram by n-gram
-_POSTINGS = 30_000  # read for a look-up; frequent n-grams are left out
+_POSTINGS = 8000  # read for a look-up; n-grams that are more frequent are left out
 _DECAY = np.float32(0.7)
 _IN_MEMORY = 2048  # sentences in the smallest segment; up to twice as many are compared without an index
 
