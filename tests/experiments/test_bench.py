@@ -41,7 +41,7 @@ def measured(client, tmp_path_factory):
 
 def test_every_table_is_measured_and_written(measured):
     out, content = measured
-    assert set(content["tables"]) == set(TABLES) - {"own", "sentences"}
+    assert set(content["tables"]) == set(TABLES) - {"own", "job", "sentences"}
     methods = [f"{name}, K={k}" for k in (2, 4) for name in ("vanilla", "uniform", "adaptive", "robust")]
     assert set(content["tables"]["methods"]["3"]) == {"base", *methods}
     assert any("generate" in name for name in content["tables"]["engines"]["1"])
@@ -98,12 +98,28 @@ def test_a_store_is_timed_with_its_own_model_on_real_text(measured, client, tmp_
     assert "×" in table.rows[1][-1]
     with pytest.raises(SettingError, match="needs `text`"):
         BenchSettings(tables=("own",))
-    with pytest.raises(SettingError, match="only used by the tables own and sentences"):
+    with pytest.raises(SettingError, match="only used by the tables own, job and sentences"):
         BenchSettings(tables=("search",), text=text)
     with pytest.raises(SettingError, match="cannot be read"):
         run_bench(client.store, out, BenchSettings(**{**vars(chosen), "text": tmp_path / "none"}))
     with pytest.raises(StoreMismatchError, match="was built with"):
         run_bench(client.store, out, chosen, out.parent / "tiny")
+
+
+def test_a_whole_file_is_timed_with_and_without_reused_matches(client, tmp_path):
+    text = tmp_path / "in.de"
+    stored = [pair.source for pair in Snapshot.open(client.store).texts()][:2]
+    text.write_text("".join(f"{source}\n" for source in [*stored, client.test_pairs[0][0]]), encoding="utf-8")
+    chosen = BenchSettings(**{**vars(SETTINGS), "tables": ("job",), "text": text})
+    content = run_bench(client.store, tmp_path / "bench", chosen, client.model)
+    found = content["tables"]["job"]
+    assert (found["segments"], found["exact_matches"]) == (3, 2)
+    systems = found["systems"]
+    assert list(systems) == ["base", "adaptive", "adaptive, exact matches reused"]
+    assert systems["base"]["ratio"] == 1
+    assert systems["adaptive, exact matches reused"]["median"] < systems["adaptive"]["median"], "two are not decoded"
+    (table,) = [table for heading, table in tables(content) if "whole file" in heading]
+    assert table.headings[0] == "3 segments, 2 of them in the memory"
 
 
 @pytest.fixture(scope="module")

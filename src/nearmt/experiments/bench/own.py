@@ -1,4 +1,7 @@
-"""Times a store with its own model on real text: the model alone, with the store's method, and in other systems."""
+"""Times a store with its own model on real text: the model alone, with the store's method, and in other systems.
+
+The table own takes single sentences, the table job a whole file.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -41,6 +44,23 @@ def own_text(
         }
     progress("real text", len(batches), len(batches))
     return results
+
+
+def whole_job(translator: Translator, text: Path, rounds: int, progress: Progress) -> dict[str, Any]:
+    """Time a whole file in its own order: the model alone, the store's method, and exact matches reused as well."""
+    texts = real_texts(text)
+    model, readers, decoding = translator.model, translator.readers, translator.decoding
+    translators = {"base": Translator(readers, model=model, method="base", decoding=decoding)}
+    if translator.method is not None:
+        name = translator.method.name
+        translators[name] = translator
+        reusing = Translator(readers, model=model, decoding=decoding, exact="reuse")
+        translators[f"{name}, exact matches reused"] = reusing
+    runs = {name: partial(one.translate, texts) for name, one in translators.items()}
+    done = iter(range(len(runs) * (rounds + 1)))
+    timings = interleaved(runs, rounds, on_run=lambda: progress("whole file", next(done) + 1, len(runs) * (rounds + 1)))
+    num_reused = sum(translator.exact_match(line) is not None for line in texts)
+    return {"segments": len(texts), "exact_matches": num_reused, "systems": summarize(timings)}
 
 
 def real_texts(text: Path) -> list[str]:

@@ -16,6 +16,7 @@ _TITLES = {
     "growth": "One search of 64 rows as the store grows",
     "scale": "A large store",
     "own": "The store with its own model on real text, milliseconds per sentence (× base per token)",
+    "job": "A whole file with the store's own model, milliseconds per segment (× base)",
     "sentences": "Retrieval by sentences as the store grows",
     "living": "One search of a store with 10 % recent additions and 10 % removed, milliseconds",
 }
@@ -94,10 +95,25 @@ def _systems(results: Mapping[str, Any]) -> Table:
 def _own(results: Mapping[str, Any]) -> Table:
     def cell(result: Mapping[str, Any], name: str, batch: str) -> str:
         timing, base = result[name], next(iter(result.values()))
-        ratio = timing["ratio"] * base["tokens"] / timing["tokens"]
-        return _time_text(timing["median"] / timing["sentences"], ratio, timing["spread"])
+        per_token = base["tokens"] / timing["tokens"]
+        text = _time_text(timing["median"] / timing["sentences"], timing["ratio"] * per_token, timing["spread"])
+        return f"{text}, processor ×{timing['processor_ratio'] * per_token:.2f}"
 
     return _by_batch(results, cell)
+
+
+def _job(results: Mapping[str, Any]) -> Table:
+    segments = results["segments"]
+    about = f"{segments:,} segments, {results['exact_matches']:,} of them in the memory"
+    rows = [
+        (
+            name,
+            _time_text(timing["median"] / segments, timing["ratio"], timing["spread"]),
+            f"×{timing['processor_ratio']:.2f}",
+        )
+        for name, timing in results["systems"].items()
+    ]
+    return Table((about, "time", "processor time"), tuple(rows))
 
 
 def _parts(results: Mapping[str, Any]) -> Table:
@@ -219,4 +235,5 @@ _TABLES: dict[str, Callable[[Mapping[str, Any]], Table]] = {
     "sentences": _sentences,
     "scale": _scale,
     "own": _own,
+    "job": _job,
 }

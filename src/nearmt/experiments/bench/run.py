@@ -24,7 +24,7 @@ from nearmt.experiments.bench.materials import (
     timing_sources,
     timing_store,
 )
-from nearmt.experiments.bench.own import own_text
+from nearmt.experiments.bench.own import own_text, whole_job
 from nearmt.experiments.bench.parts import TimedDecoder, profile
 from nearmt.experiments.bench.scale import scale
 from nearmt.experiments.bench.search import growth, search_by_k
@@ -34,11 +34,11 @@ from nearmt.experiments.bench.systems import (
     RealQueries,
     Run,
     ctranslate2,
-    ctranslate2_on_text,
     fixed_length,
     generate,
     original,
     original_retriever,
+    others_on_text,
     ours,
 )
 from nearmt.experiments.bench.timing import Timing, interleaved, summarize
@@ -272,16 +272,15 @@ class _Bench:
 
     def own(self) -> dict[str, Any]:
         """The store's own model on real text."""
-        settings = self.settings
+        settings, translator = self.settings, self.translator
         assert settings.text is not None
-        translator, others = self.translator, {}
-        folder = Path(translator.model.identity.name)
-        if folder.is_dir():
-            converted = self.out / "ctranslate2-own"
-            other = ctranslate2_on_text(folder, converted, translator.decoding, translator.model)
-            if other is not None:
-                others["CTranslate2, int8"] = other
+        others = others_on_text(translator, self.out)
         return own_text(translator, settings.text, settings.batches, settings.rounds, self.progress, others)
+
+    def job(self) -> dict[str, Any]:
+        """The store's own model on a whole file."""
+        assert self.settings.text is not None
+        return whole_job(self.translator, self.settings.text, self.settings.rounds, self.progress)
 
     def sentences(self) -> dict[str, Any]:
         """Retrieval by sentences, in stores that were grown from the given one to several sizes."""

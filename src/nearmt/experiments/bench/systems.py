@@ -18,6 +18,7 @@ from nearmt.models.reference import load_for_generate, token_names
 from nearmt.retrieval.index import build_index
 from nearmt.retrieval.neighbors import Neighbors
 from nearmt.retrieval.search import Retriever
+from nearmt.translator import Translator
 
 Run = Callable[[list[list[int]]], object]
 Count = Callable[[list[list[int]], int], int]  # sources and batch size to the number of output tokens
@@ -138,6 +139,15 @@ def ctranslate2_on_text(folder: Path, converted: Path, decoding: DecodingSetting
         return tokens
 
     return run
+
+
+def others_on_text(translator: Translator, out: Path) -> dict[str, Count]:
+    """Other systems with the model of a translator, if they are installed; `out` is for the files they need."""
+    folder = Path(translator.model.identity.name)
+    found = None
+    if folder.is_dir():
+        found = ctranslate2_on_text(folder, out / "ctranslate2-own", translator.decoding, translator.model)
+    return {} if found is None else {"CTranslate2, int8": found}
 
 
 def _ctranslate2(

@@ -43,12 +43,16 @@ def _median_ratio(own: tuple[float, ...], others: tuple[float, ...]) -> float:
 
 
 def summarize(timings: Mapping[str, Timing]) -> dict[str, dict[str, float]]:
-    """Return median seconds, their spread and the ratio to the first timing, for JSON."""
+    """Return median seconds, their spread and the ratios to the first timing, for JSON."""
     first = next(iter(timings.values()))
-    return {
+    found = {
         name: {"median": timing.median, "spread": timing.spread, "ratio": timing.over(first)}
         for name, timing in timings.items()
     }
+    for name, timing in timings.items():
+        if timing.processor:
+            found[name]["processor_ratio"] = timing.processor_over(first)
+    return found
 
 
 def interleaved(
