@@ -1,6 +1,7 @@
 """BLEU against time for several ways to search one store.
 
     python benchmarks/frontier.py STORE DEV TEST OTHER OUT.json [SETTING…]
+    python benchmarks/frontier.py report NAME.json… FIGURE.svg
 
 OTHER is text of another domain, which a memory should not harm. STORE has both indexes (nearmt build --retrieval both).
 For each setting, networks are trained on DEV and translate TEST, in batches of 32. A setting is one of
@@ -13,8 +14,9 @@ For each setting, networks are trained on DEV and translate TEST, in batches of 
     both:ENTRIES               the two together
     exact                      all tokens, compared one by one
 
-Finished settings are kept in OUT.json, and a second run goes on with the others. Prints a table; draws OUT.svg where
-matplotlib is installed. Time is processor time of all threads, which other work on the machine changes little.
+Finished settings are kept in OUT.json, and a second run goes on with the others. The second command prints one table of
+several such files, and draws one panel for each. Time is processor time of all threads relative to the model alone;
+other work on the machine changes it little.
 """
 
 import json
@@ -186,36 +188,68 @@ def measure(store: str, dev: str, test: str, other: str, out: Path, settings: tu
     return results
 
 
-def draw(results: dict[str, Any], path: Path) -> None:
-    """One point for each setting and network."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return
-    figure = Figure(figsize=(7, 4.5))
-    axes = figure.subplots()
-    for setting, scores in results.items():
-        for name, score in scores.items():
-            if isinstance(score, dict) and "ms" in score:
-                axes.plot(score["ms"], score["bleu"], "o" if name == "adaptive" else "s")
-                axes.annotate(f"{setting} {name}", (score["ms"], score["bleu"]), fontsize=7)
-    axes.set_xlabel("processor time, milliseconds per sentence")
-    axes.set_ylabel("BLEU")
+def scores_of(results: dict[str, Any]) -> dict[tuple[str, str], dict[str, float]]:
+    """(setting, network) → its scores, without those of the model alone."""
+    return {
+        (setting, name): score
+        for setting, scores in results.items()
+        for name, score in scores.items()
+        if setting != "base" and isinstance(score, dict) and "ms" in score
+    }
+
+
+def table(files: dict[str, dict[str, Any]]) -> str:
+    """BLEU, and time relative to the model alone, of every setting on every domain."""
+    bases = {domain: results["base"]["base"] for domain, results in files.items()}
+    lines = [
+        "| setting | network | " + " | ".join(f"{domain} | time | other text" for domain in files) + " |",
+        "|---|---|" + "---:|---:|---:|" * len(files),
+        "| base | | "
+        + " | ".join(f"{base['bleu']:.2f} | ×1.00 | {base['other']:.2f}" for base in bases.values())
+        + " |",
+    ]
+    found = {domain: scores_of(results) for domain, results in files.items()}
+    for setting, name in dict.fromkeys(key for scores in found.values() for key in scores):
+        cells = []
+        for domain, scores in found.items():
+            score = scores.get((setting, name))
+            ratio = score["ms"] / bases[domain]["ms"] if score else 0
+            cells.append(f"{score['bleu']:.2f} | ×{ratio:.2f} | {score['other']:.2f}" if score else " | | ")
+        lines.append(f"| {setting} | {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(files: dict[str, dict[str, Any]], path: Path) -> None:
+    """A panel for each domain, with one point for each setting and network."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.5 * len(files), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(files), squeeze=False)[0]
+    for axes, (domain, results) in zip(panels, files.items(), strict=True):
+        base = results["base"]["base"]
+        for (setting, name), score in scores_of(results).items():
+            place = score["ms"] / base["ms"], score["bleu"]
+            axes.plot(*place, "o" if name == "adaptive" else "s", color="C0" if name == "adaptive" else "C1")
+            axes.annotate(setting, place, fontsize=6, xytext=(3, 3), textcoords="offset points")
+        axes.axhline(base["bleu"], color="grey", linewidth=0.8)
+        axes.set_title(f"{domain} (line: the model alone; circles: adaptive; squares: robust)", fontsize=7)
+        axes.set_xlabel("processor time × the model alone")
+        axes.set_ylabel("BLEU")
     figure.savefig(path)
 
 
 def main() -> None:
+    if sys.argv[1] == "report":
+        *names, figure = map(Path, sys.argv[2:])
+        files = {path.name.split(".")[0]: json.loads(path.read_text()) for path in names}
+        print(table(files))
+        draw(files, figure)
+        return
     store, dev, test, other, out, *settings = sys.argv[1:]
-    results = measure(store, dev, test, other, Path(out), tuple(settings) or SETTINGS)
-    print("| setting | method | BLEU | other text | ms per sentence |\n|---|---|---:|---:|---:|")
-    for setting, scores in results.items():
-        for name, score in scores.items():
-            if isinstance(score, dict) and "ms" in score:
-                print(f"| {setting} | {name} | {score['bleu']:.2f} | {score['other']:.2f} | {score['ms']:.0f} |")
-    draw(results, Path(out).with_suffix(".svg"))
+    measure(store, dev, test, other, Path(out), tuple(settings) or SETTINGS)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 6:
+    if len(sys.argv) < (4 if sys.argv[1:2] == ["report"] else 6):
         sys.exit(__doc__)
     main()

@@ -71,7 +71,9 @@ class Mixer:
         if self._needs_probabilities:
             count = min(NUM_TOP, logits.values.shape[1])
             highest = topk(logits.values, count, logits.maxima)[0]
-            top = torch.nn.functional.pad(highest, (0, NUM_TOP - count), value=-torch.inf).numpy()
+            if count < NUM_TOP:
+                highest = torch.nn.functional.pad(highest, (0, NUM_TOP - count), value=-torch.inf)
+            top = highest.numpy()
         maxima = np.zeros((len(near.counts), 0), np.float32) if logits.maxima is None else logits.maxima.numpy()
         arrays = (logits.values.numpy(), shift.numpy(), maxima)
         in_threads(lambda first, last: self._call(first, last, near[:3], arrays, near.probabilities, top), len(shift))
