@@ -86,7 +86,7 @@ class _ModelOptions:
         )
 
 
-_DIMS = 128
+_DIMS = 96
 
 
 def _dims_of(text: str) -> int | None:

@@ -23,7 +23,7 @@ KEY_TYPES: dict[str, np.dtype[Any]] = {
     "int8": np.dtype("u1"),
 }
 PROJECTION = "projection.float32"
-DIMS = 128  # of reduced keys
+DIMS = 96  # of reduced keys
 _LEVELS = 255
 _MARGIN = 0.1  # added to the range on both sides, as a share of it: later keys may exceed the first
 _OUTLIERS = 1e-4  # share of the first keys beyond each end of the range of reduced keys
