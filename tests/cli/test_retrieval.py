@@ -1,5 +1,7 @@
 """The options for keys and retrieval: what they build, what is shown, and one sentence for bad values."""
 
+import contextlib
+import io
 import json
 import shutil
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from command_line import assert_one_sentence, nearmt
+from nearmt.cli.info_output import warn_low_recall
 from nearmt.datastore import Manifest
 
 TEXT = "die neue tabelle zeigt die zelle ."
@@ -69,6 +72,8 @@ def test_build_options_decide_keys_and_retrieval(client, tmp_path, options, expe
         (("--retrieval", "words"), "must be one of tokens, sentences, both, not words"),
         (("--retrieval", "sentences", "--index", "IVF64,Flat"), "for an index of tokens: .*tokens or both"),
         (("--retrieval", "sentences", "--memory", "1G"), "for an index of tokens: .*tokens or both"),
+        (("--probes", "4"), "--probes and --rerank are for an index of tokens: set --retrieval to tokens or both"),
+        (("--retrieval", "sentences", "--rerank", "0"), "for an index of tokens: .*tokens or both"),
     ],
 )
 def test_bad_values_of_build_are_refused_in_one_sentence(client, tmp_path, options, pattern):
@@ -84,7 +89,7 @@ def test_an_index_can_be_changed_to_another_retrieval_and_back(store_copy):
     assert "500 sentences, tokens: IVF8,Flat" in out
     manifest = Manifest.load(store_copy)
     assert (manifest.retrieval, manifest.index.factory) == ("sentences", "IVF8,Flat"), "as its networks were trained"
-    code, out, _ = nearmt("index", store_copy, "--retrieval", "tokens", "-q", "--json")
+    code, out, _ = nearmt("index", store_copy, "--retrieval", "tokens", "--probes", "4", "-q", "--json")
     assert code == 0
     described = json.loads(out)
     assert (described["retrieval"], described["index"]["factory"]) == ("tokens", "IVF8,Flat")
@@ -112,6 +117,7 @@ def test_an_index_of_tokens_is_built_where_one_of_its_settings_is_given(store_co
         (("--retrieval", "words"), "must be one of tokens, sentences, both, not words"),
         (("--retrieval", "sentences", "--index", "IVF64,Flat"), "for an index of tokens"),
         (("--retrieval", "sentences", "--memory", "1G"), "for an index of tokens"),
+        (("--probes", "4"), "--probes and --rerank are for an index of tokens: set --retrieval to tokens or both"),
     ],
 )
 def test_bad_values_of_index_are_refused_in_one_sentence(store_copy, options, pattern):
@@ -120,6 +126,14 @@ def test_bad_values_of_index_are_refused_in_one_sentence(store_copy, options, pa
     assert sorted(path.name for path in store_copy.iterdir() if not path.name.endswith("lock")) == [
         name for name in before if not name.endswith("lock")
     ]
+
+
+def test_low_recall_is_no_reason_to_change_an_index_that_a_store_does_not_have():
+    poor = {"num_queries": 9, "recall": 0.2, "mass": 0.3, "k": 4}
+    for retrieval, index, is_warned in (("sentences", None, False), ("tokens", {}, True), ("sentences", {}, False)):
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            warn_low_recall({"retrieval": retrieval, "index": index, "adaptation": {"recall": poor}})
+        assert ("--probes" in said.getvalue()) == is_warned
 
 
 def test_verify_names_a_damaged_file_of_the_sentence_index(store_copy):

@@ -184,6 +184,7 @@ def indexes(store: StorePath, compared: _ComparedOptions, measuring: _Comparison
             compared.reranked,
             measuring.k,
             uri=compared.uri if is_milvus(factory) else None,
+            retrieval="tokens",
         )
         for factory in factories
     ]

@@ -127,7 +127,7 @@ class _IndexOptions:
         index_option(
             "--retrieval",
             help="Where to search: sentences (those that resemble the source), tokens (of the whole memory, as in the "
-            "paper), or both, which lets training choose. Default: sentences, or tokens with another option here.",
+            "paper), or both, which lets training choose. Default: sentences, or tokens with --index or --memory.",
             show_default=False,
         ),
     ] = None

@@ -146,10 +146,15 @@ def say_doubts(learned: dict[str, Any]) -> None:
 
 
 def warn_low_recall(described: dict[str, Any]) -> None:
-    """Warn if the index misses many neighbours."""
+    """Warn if the index of tokens misses many neighbours. Retrieval by sentences always does, and networks learn it."""
     from nearmt.retrieval.recall import LOW_MASS, LOW_RECALL
 
-    for part in (described["index"], described["adaptation"]):
+    if described["index"] is None:
+        return
+    parts = [described["index"]]
+    if described["retrieval"] == "tokens":
+        parts.append(described["adaptation"])
+    for part in parts:
         recall = (part or {}).get("recall")
         if recall and recall["num_queries"] and (recall["mass"] < LOW_MASS or recall["recall"] < LOW_RECALL):
             found = f"{recall['recall']:.0%} of the neighbours and {recall['mass']:.0%} of their weight"

@@ -177,11 +177,13 @@ class _IndexOptions:
 
     def settings(self, present: "IndexSettings") -> "IndexSettings":
         """The present settings of a store with those that are given."""
+        from nearmt.retrieval.indexing import IndexSettings
+
         settings = present
         is_for_tokens = any(option is not None for option in (self.index, self.uri, self.memory))
         if self.retrieval is not None:
             if self.retrieval == "sentences":
-                settings = replace(settings, retrieval=None, factory=None, uri=None, memory=None)
+                settings = IndexSettings(max_k=settings.max_k)
             settings = replace(settings, retrieval=self.retrieval)
         elif settings.retrieval == "sentences" and is_for_tokens:
             settings = replace(settings, retrieval="tokens")
@@ -218,7 +220,7 @@ def index(store: StorePath, indexing: _IndexOptions, run: RunOptions) -> None:
         print_json(described)
         return
     print(index_text(described["index"] or {}, described["sentence_index"]))
-    warn_low_recall({"index": described["index"], "adaptation": None})
+    warn_low_recall({**described, "adaptation": None})
 
 
 def export(

@@ -61,6 +61,10 @@ class IndexSettings:
             raise SettingError(
                 "`index`, `memory` and `uri` are for an index of tokens: set `retrieval` to tokens or both"
             )
+        if self.retrieval == SENTENCES and (self.num_probes, self.reranked) != (PROBES, RERANKED):
+            raise SettingError(
+                "`num_probes` and `reranked` are for an index of tokens: set `retrieval` to tokens or both"
+            )
         if is_milvus(self.factory) and self.uri is None:
             raise SettingError(f"`index` {self.factory} needs `uri`: the address of Milvus, or a file that ends in .db")
         if self.uri is not None:
