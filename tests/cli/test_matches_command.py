@@ -134,5 +134,8 @@ def test_a_unit_of_several_sentences_is_reused_as_a_whole(store, toy_model, tmp_
     assert code == 0
     assert f'msgstr "{target}"' in out.read_text(encoding="utf-8")
     assert "1 of 1 sentence was reused from the memory" in err
+    code, _, err = nearmt("translate", store, "-", "--exact", "reuse", stdin="die zelle zeigt nichts")
+    assert code == 0
+    assert "0 of 1 sentence was reused from the memory" in err
     assert nearmt("translate", store, path, "-o", out, "--force")[0] == 0
     assert target not in out.read_text(encoding="utf-8")

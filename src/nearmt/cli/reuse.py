@@ -36,5 +36,6 @@ class ReuseCounter:
 
     def report(self, quiet: bool) -> None:
         """Say it on standard error."""
-        noun, verb = ("sentence" if self._total == 1 else "sentences"), ("was" if self._reused == 1 else "were")
+        noun = "sentence" if self._total == 1 else "sentences"
+        verb = "was" if 1 in (self._reused, self._total) else "were"
         say(f"{self._reused:,} of {self._total:,} {noun} {verb} reused from the memory", quiet)

@@ -53,7 +53,9 @@ class _ServerOptions:
 def serve(
     stores: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="STORE", help="Folders of stores; each store has the name of its folder."),
+        typer.Argument(
+            metavar="STORE", help="Folders of stores; each store has the name of its folder, without .store."
+        ),
     ] = None,
     *,
     config: ServerConfig = None,

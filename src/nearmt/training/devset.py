@@ -102,7 +102,7 @@ def dev_from_memory(model: Seq2Seq, snapshot: Snapshot, seed: int = 1) -> DevSet
     pairs = [snapshot.text(i) for i in chosen]
     lookup = TextLookup(snapshot)
     excluded = [lookup.same_source_or_target(pair) for pair in pairs]
-    return _dev_set(model, pairs, excluded, f"{count} sentences of the memory itself")
+    return _dev_set(model, pairs, excluded, f"{count} {'sentence' if count == 1 else 'sentences'} of the memory itself")
 
 
 def _dev_set(model: Seq2Seq, pairs: list[SentencePair], excluded: Sequence[np.ndarray], origin: str) -> DevSet:
