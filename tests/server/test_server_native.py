@@ -84,6 +84,7 @@ def test_stores_are_described_without_paths(server, client):
     reply = server.http.get("/v1/stores/client")
     assert reply.json()["origins"][0]["name"] == "memory.tsv"
     assert reply.json()["adaptation"]["metak"]["max_k"] == 8
+    assert (reply.json()["retrieval"], reply.json()["index"]) == ("sentences", None)
     assert str(client.store.parent) not in reply.text
     assert server.http.get("/v1/stores/other").json()["error"]["code"] == "no_such_store"
 

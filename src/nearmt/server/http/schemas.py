@@ -157,7 +157,10 @@ class StoreDetailReply(StoreReply):
     units: int
     model: str
     engine: str
-    index: dict[str, Any] | None = Field(description="type and measured recall of the index; null for exact search")
+    retrieval: str = Field(description="what is searched: sentences, tokens or both")
+    index: dict[str, Any] | None = Field(
+        description="type and measured recall of the index of tokens; null if there is none"
+    )
     adaptation: dict[str, Any] | None = Field(description="trained settings and their losses; null if untrained")
     dropped: dict[str, int] = Field(description="pairs left out when the store was built, by reason")
     origins: list[OriginReply] = Field(description="origins of the units, the largest first")

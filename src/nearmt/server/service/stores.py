@@ -195,6 +195,7 @@ class StoreRegistry:
             **{key: info[key] for key in ("sentences", "entries", "units", "dropped", "origins", "health")},
             "model": model.name if model.is_absolute() else info["model"]["name"],
             "engine": self._runners[name].model.engine,
+            "retrieval": info["retrieval"],
             "index": _without(info["index"], "file", "files", "uri", "collection"),
             "adaptation": _without(info["adaptation"], "files", "networks", "settings", "tried"),
         }
