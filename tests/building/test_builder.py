@@ -129,7 +129,7 @@ def test_a_build_resumes_only_with_the_same_memory_and_keys(memory, toy_model, t
     with pytest.raises(SettingError, match="`key_type` int8"):
         built(memory, toy_model, out, resume=True, settings=BuildSettings(key_type="float32"))
     for dims, text in ((16, "16"), (None, "full")):
-        with pytest.raises(SettingError, match=f"`dims` 128: it cannot be resumed with {text}"):
+        with pytest.raises(SettingError, match=f"`dims` 96: it cannot be resumed with {text}"):
             built(memory, toy_model, out, resume=True, settings=BuildSettings(dims=dims))
     memory.write_text("anders\tother\n", encoding="utf-8")
     with pytest.raises(SettingError, match="content changed"):

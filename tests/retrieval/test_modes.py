@@ -49,7 +49,7 @@ def files_of(folder: Path) -> set[str]:
 
 def test_a_store_is_searched_by_sentences_unless_an_index_of_tokens_is_wanted(client, token_store):
     manifest = Manifest.load(client.store)
-    assert (manifest.retrieval, manifest.index, manifest.key_type, manifest.dims) == ("sentences", None, "int8", 128)
+    assert (manifest.retrieval, manifest.index, manifest.key_type, manifest.dims) == ("sentences", None, "int8", 96)
     assert manifest.sentence_index is not None
     assert manifest.adaptation is not None
     assert manifest.adaptation.retrieval.retrieval == "sentences"
