@@ -131,7 +131,7 @@ def _comes_first(one, other, gains):  # type: ignore[no-untyped-def]
 
 @compiled
 def _sift_down(heap, gains, place, length):  # type: ignore[no-untyped-def]
-    """Restore the order of a heap, greatest first and of equals the last candidate, below one place."""
+    """Restore the heap order below one place: largest gain first, and of equal gains the last candidate."""
     candidate = heap[place]
     while True:
         child = 2 * place + 1
