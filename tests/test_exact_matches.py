@@ -43,6 +43,25 @@ def test_a_stored_text_comes_back_verbatim_and_is_not_decoded(store, toy_model, 
     assert (result.match.origin, result.match.changed_at) == ("client-x", "2024-05-01T00:00:00Z")
 
 
+def test_a_text_that_comes_again_is_decoded_once_and_counted_each_time(store, toy_model, monkeypatch):
+    decoded: list[int] = []
+    decode = Decoder.decode
+
+    def counting(self, sources, *others):
+        decoded.append(len(sources))
+        return decode(self, sources, *others)
+
+    monkeypatch.setattr(Decoder, "decode", counting)
+    texts = [OTHER, STORED, "", f" {OTHER}", "die neue tabelle .", OTHER, STORED]
+    progress: list[int] = []
+    results = reusing(store, toy_model).translate(texts, on_done=progress.append)
+    assert decoded == [2]
+    assert progress[-1] == 6  # all but the empty text
+    assert [result.source for result in results] == texts
+    assert results[0].text == results[3].text == results[5].text != results[4].text
+    assert results[5].tokens[0].neighbors == results[0].tokens[0].neighbors
+
+
 def test_texts_are_translated_unless_reuse_is_asked_for(store, toy_model):
     (result,) = Translator(store.folder, model=toy_model).translate([STORED])
     assert result.match is None

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import compress, islice
+from itertools import islice
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -162,26 +162,28 @@ class Translator:
         decoder, finders, reuses = self._decoder, self._finders, self.exact == "reuse"
         clean = [normalise_space(text) for text in texts]
         matches = [first_exact(finders, text) if reuses and text else None for text in clean]
-        num_reused = sum(match is not None for match in matches)
-        if num_reused:
-            on_done(num_reused)
-        is_decoded = [bool(text) and match is None for text, match in zip(clean, matches, strict=True)]
-        filled = list(compress(clean, is_decoded))
-        split = iter(tokenize_to_fit(filled, self.model.tokenize_sources, self.model.max_source_tokens))
-        sources = [next(split) if decodes else [] for decodes in is_decoded]  # the parts of each text
-        flat = [part for parts in sources for part in parts]
+        decoded_texts = [text for text, match in zip(clean, matches, strict=True) if text and match is None]
+        distinct = list(dict.fromkeys(decoded_texts))  # a text that comes again is decoded once
+        num_ready = sum(match is not None for match in matches) + len(decoded_texts) - len(distinct)
+        if num_ready:
+            on_done(num_ready)
+        split = tokenize_to_fit(distinct, self.model.tokenize_sources, self.model.max_source_tokens)
+        flat = [part for parts in split for part in parts]
         decoded = decoder.decode(
             [part.token_ids for part in flat],
             None,
-            lambda done: on_done(num_reused + done),
+            lambda done: on_done(num_ready + done),
             [part.text for part in flat],
         )
         hypotheses = iter(decoded)
+        found = {
+            text: (parts, list(islice(hypotheses, len(parts)))) for text, parts in zip(distinct, split, strict=True)
+        }
         return [
             Translation(text, match.target, 0.0, (), match=match)
             if match is not None
-            else self._result(decoder, text, parts, list(islice(hypotheses, len(parts))))
-            for text, match, parts in zip(texts, matches, sources, strict=True)
+            else self._result(decoder, text, *found.get(key, ([], [])))
+            for text, key, match in zip(texts, clean, matches, strict=True)
         ]
 
     def _result(
