@@ -143,7 +143,7 @@ def test_a_search_of_all_sentences_is_an_exact_search(snapshot, queries):
 def test_arrays_for_compiled_mixtures_hold_what_a_search_finds(snapshot, queries):
     search = SentenceRetriever(snapshot).start(["gruppeb", "wortah", "unbekannt"])
     rows = (torch.arange(50) // 20).clamp(max=2)
-    near, arrays = search.search(queries, rows, 16), search.search_arrays(queries, rows, 16)
+    near, arrays = search.search(queries, rows, 16), search.search_arrays(queries, rows, 16).filled().arrays
     assert arrays.counts.tolist() == near.found.sum(dim=1).tolist()
     assert set(arrays.counts.tolist()) == {16, 4, 0}
     found = near.found.numpy()

@@ -14,7 +14,7 @@ from nearmt.methods.network import Network
 from nearmt.methods.retrieved import Retrieved, RunningDistance
 from nearmt.models import Seq2Seq
 from nearmt.retrieval.merged import AnyRetriever, Search
-from nearmt.retrieval.neighbors import NearArrays, Neighbors
+from nearmt.retrieval.neighbors import Neighbors, UnfilledArrays
 from nearmt.retrieval.search import Excluded
 from nearmt.retrieval.sentences.retriever import SubsetSearch
 
@@ -130,8 +130,8 @@ class Decoder:
         assert self.method is not None
         return search.search(states, sources, self.method.max_k)
 
-    def search_arrays(self, search: Search, states: torch.Tensor, sources: torch.Tensor) -> Neighbors | NearArrays:
-        """The same for a compiled mixture, without tensors in between where the search is compiled too."""
+    def search_arrays(self, search: Search, states: torch.Tensor, sources: torch.Tensor) -> Neighbors | UnfilledArrays:
+        """The same for a compiled mixture, which runs the search itself where the search is compiled too."""
         assert self.method is not None
         find = search.search_arrays if isinstance(search, SubsetSearch) else search.search
         return find(states, sources, self.method.max_k)
@@ -142,7 +142,7 @@ class Decoder:
             return None
         return Mixer(self.method, self.retriever) if self.model.device.type == "cpu" else None
 
-    def mix(self, mixer: Mixer, logits: Logits, neighbors: Neighbors | NearArrays) -> torch.Tensor:
+    def mix(self, mixer: Mixer, logits: Logits, neighbors: Neighbors | UnfilledArrays) -> torch.Tensor:
         """Mix the neighbours in with compiled code; the logits are overwritten. Returns the new shift, (rows,)."""
         return mixer.mix(logits, neighbors)
 

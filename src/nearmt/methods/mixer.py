@@ -14,8 +14,10 @@ from nearmt.methods.network import Network
 from nearmt.methods.retrieved import NUM_TOP, EntryColumns
 from nearmt.methods.robust import Robust
 from nearmt.models.topk import topk
-from nearmt.retrieval.neighbors import NearArrays, Neighbors
+from nearmt.retrieval.neighbors import NearArrays, Neighbors, UnfilledArrays
 from nearmt.retrieval.threads import in_threads
+
+_NONE = np.zeros((1, 1), np.float32)
 
 
 class Logits(NamedTuple):
@@ -61,22 +63,29 @@ class Mixer:
         else:
             self._running = self._running[parents.numpy()]
 
-    def mix(self, logits: Logits, neighbors: Neighbors | NearArrays) -> torch.Tensor:
-        """Mix the neighbours into the values, in place; returns the new shift, (rows,)."""
+    def mix(self, logits: Logits, neighbors: Neighbors | UnfilledArrays) -> torch.Tensor:
+        """Mix the neighbours into the values, in place; returns the new shift, (rows,).
+
+        Each thread searches for its rows and mixes at once what it has found.
+        """
         if isinstance(neighbors, Neighbors):
-            neighbors = self._arrays(neighbors)
-        near = neighbors.nearest(self.max_k)
-        shift = torch.zeros(len(near.counts)) if logits.shift is None else logits.shift.clone()
-        top = np.zeros((1, 1), np.float32)
-        if self._needs_probabilities:
-            count = min(NUM_TOP, logits.values.shape[1])
-            highest = topk(logits.values, count, logits.maxima)[0]
-            if count < NUM_TOP:
-                highest = torch.nn.functional.pad(highest, (0, NUM_TOP - count), value=-torch.inf)
-            top = highest.numpy()
-        maxima = np.zeros((len(near.counts), 0), np.float32) if logits.maxima is None else logits.maxima.numpy()
+            neighbors = UnfilledArrays(self._arrays(neighbors), lambda first, last: None)
+        near, fill = neighbors
+        rows = len(near.counts)
+        shift = torch.zeros(rows) if logits.shift is None else logits.shift.clone()
+        top = np.full((rows, NUM_TOP), -np.inf, np.float32) if self._needs_probabilities else _NONE
+        maxima = np.zeros((rows, 0), np.float32) if logits.maxima is None else logits.maxima.numpy()
         arrays = (logits.values.numpy(), shift.numpy(), maxima)
-        in_threads(lambda first, last: self._call(first, last, near[:3], arrays, near.probabilities, top), len(shift))
+
+        def search_and_mix(first: int, last: int) -> None:
+            fill(first, last)
+            if self._needs_probabilities:
+                part = None if logits.maxima is None else logits.maxima[first:last]
+                highest = topk(logits.values[first:last], min(NUM_TOP, logits.values.shape[1]), part)[0]
+                top[first:last, : highest.shape[1]] = highest.numpy()
+            self._call(first, last, near[:3], arrays, near.probabilities, top)
+
+        in_threads(search_and_mix, rows)
         return shift
 
     def _arrays(self, neighbors: Neighbors) -> NearArrays:

@@ -1,10 +1,13 @@
 """Search results: the K nearest entries of each query, nearest first."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
+
+from nearmt.retrieval.threads import in_threads
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,17 @@ class NearArrays(NamedTuple):
     counts: np.ndarray  # (rows,) int64: how many were found
     probabilities: np.ndarray  # (rows, K) float32: what the model gave the tokens when they were stored
 
-    def nearest(self, k: int) -> "NearArrays":
-        """The same rows with at most `k` neighbours."""
-        if k >= self.token_ids.shape[1]:
-            return self
-        distances, tokens = (np.ascontiguousarray(part[:, :k]) for part in self[:2])
-        return NearArrays(distances, tokens, np.minimum(self.counts, k), self.probabilities[:, :k])
+
+class UnfilledArrays(NamedTuple):
+    """Arrays that `fill(first, last)` fills for a part of the rows, in the thread that will use them."""
+
+    arrays: NearArrays
+    fill: Callable[[int, int], object]
+
+    def filled(self) -> "UnfilledArrays":
+        """The same, filled now."""
+        in_threads(self.fill, len(self.arrays.counts))
+        return UnfilledArrays(self.arrays, lambda first, last: None)
 
 
 def nearest_first(k: int, distances: np.ndarray, entry_ids: np.ndarray, *more: np.ndarray) -> list[np.ndarray]:

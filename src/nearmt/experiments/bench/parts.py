@@ -12,7 +12,7 @@ from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.experiments.bench.timing import Stopwatch
 from nearmt.methods.mixture import Method
 from nearmt.models import Seq2Seq
-from nearmt.retrieval.neighbors import NearArrays, Neighbors
+from nearmt.retrieval.neighbors import Neighbors, UnfilledArrays
 from nearmt.retrieval.search import Retriever
 
 
@@ -26,8 +26,9 @@ class TimedDecoder(Decoder):
     def search(self, *args: Any) -> Neighbors:
         return self.watch.timed("search", super().search)(*args)
 
-    def search_arrays(self, *args: Any) -> Neighbors | NearArrays:
-        return self.watch.timed("search", super().search_arrays)(*args)
+    def search_arrays(self, *args: Any) -> Neighbors | UnfilledArrays:
+        found = self.watch.timed("search", super().search_arrays)(*args)
+        return self.watch.timed("search", found.filled)() if isinstance(found, UnfilledArrays) else found
 
     def mix(self, *args: Any) -> torch.Tensor:
         return self.watch.timed("mixture", super().mix)(*args)

@@ -10,10 +10,10 @@ import torch
 from nearmt.compiled.dots import LANES
 from nearmt.datastore import SENTENCES, Filter, Snapshot
 from nearmt.errors import SettingError
-from nearmt.retrieval.neighbors import NearArrays, Neighbors
+from nearmt.retrieval.neighbors import NearArrays, Neighbors, UnfilledArrays
 from nearmt.retrieval.sentences import nearest
 from nearmt.retrieval.sentences.index import MAX_ENTRIES, SentenceIndex
-from nearmt.retrieval.threads import in_threads, pool
+from nearmt.retrieval.threads import pool
 
 Excluded = Sequence[np.ndarray | None]
 
@@ -151,7 +151,8 @@ class SubsetSearch:
 
     def search(self, states: torch.Tensor, sources: torch.Tensor, k: int) -> Neighbors:
         """The `k` nearest entries of each state, (rows, width); row i belongs to source `sources[i]`."""
-        near, places = self._nearest(states, sources.numpy(), k)
+        unfilled, places = self._nearest(states, sources.numpy(), k)
+        near = unfilled.filled().arrays
         found = np.arange(k) < near.counts[:, None]
         last = np.maximum(near.counts - 1, 0)[:, None]
         farthest = np.where(found[:, :1], np.take_along_axis(near.squared_distances, last, 1), 0)
@@ -163,11 +164,11 @@ class SubsetSearch:
             torch.from_numpy(found),
         )
 
-    def search_arrays(self, states: torch.Tensor, sources: torch.Tensor, k: int) -> NearArrays:
-        """The same, as compiled mixtures take it."""
+    def search_arrays(self, states: torch.Tensor, sources: torch.Tensor, k: int) -> UnfilledArrays:
+        """The same, as compiled mixtures take it; the search runs when they need its results."""
         return self._nearest(states, sources.numpy(), k)[0]
 
-    def _nearest(self, states: torch.Tensor, sources: np.ndarray, k: int) -> tuple[NearArrays, np.ndarray]:
+    def _nearest(self, states: torch.Tensor, sources: np.ndarray, k: int) -> tuple[UnfilledArrays, np.ndarray]:
         """The nearest entries, and (rows, k) their slots in the subsets, -1 where there are none."""
         code, subsets = self._retriever.snapshot.key_code, self.subsets
         given = np.ascontiguousarray(states.detach().to("cpu", torch.float32).numpy())
@@ -177,20 +178,23 @@ class SubsetSearch:
             distances, np.zeros((rows, k), np.int64), np.zeros(rows, np.int64), np.zeros((rows, k), np.float32)
         )
         stored = subsets.values, subsets.probabilities
+        projection = code.projection if given.shape[1] != code.dims else None
         if code.level is None:
-            points = code.project(given)
+            points = given if projection is None else np.zeros((rows, code.dims), np.float32)
 
             def search(first: int, last: int) -> None:
+                if projection is not None:
+                    unchanged = np.zeros(code.dims, np.float32), np.ones(code.dims, np.float32)
+                    nearest.project_rows(given, first, last, projection, *unchanged, points)
                 found = distances, places
                 nearest.nearest_floats(points, first, last, sources, subsets.begins, subsets.keys, *found)
                 nearest.look_up(first, last, places, *stored, *near[1:])
 
-            in_threads(search, rows)
-            return near, places
-        projection = code.projection if given.shape[1] != code.dims else None
+            return UnfilledArrays(near, search), places
         queries = np.zeros((rows, 2 * subsets.keys.shape[1]), np.float32)
         if projection is None:
             queries[:, : code.dims] = code.levels(given)
+        level = np.float32(code.level)
 
         def search_codes(first: int, last: int) -> None:
             if projection is not None:
@@ -198,7 +202,6 @@ class SubsetSearch:
             arrays = subsets.begins, subsets.keys, subsets.norms, distances, places
             nearest.nearest_codes(queries, first, last, sources, *arrays)
             nearest.look_up(first, last, places, *stored, *near[1:])
+            distances[first:last] *= level
 
-        in_threads(search_codes, rows)
-        distances *= np.float32(code.level)
-        return near, places
+        return UnfilledArrays(near, search_codes), places
