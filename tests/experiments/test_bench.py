@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from children import result_of
-from nearmt.cli.options import numbers_of
+from nearmt.cli.values import numbers_of
 from nearmt.datastore import Snapshot, verify
 from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.experiments.bench import BenchSettings, run_bench

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nearmt.building import compaction
-from nearmt.cli.options import bytes_of
+from nearmt.cli.values import bytes_of
 from nearmt.corpus import SentencePair
 from nearmt.datastore import CommitData, Snapshot, append_commit, verify
 from nearmt.errors import SettingError, StoreDamagedError

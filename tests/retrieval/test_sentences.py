@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from nearmt.datastore import Snapshot
 from nearmt.errors import StoreDamagedError
+from nearmt.retrieval import arrays
+from nearmt.retrieval.arrays import ArrayFile
 from nearmt.retrieval.sentences import building, segments, selection
 from nearmt.retrieval.sentences import index as index_module
-from nearmt.retrieval.sentences.building import ArrayFile, build_sentence_index, merged
+from nearmt.retrieval.sentences.building import build_sentence_index, merged
 from nearmt.retrieval.sentences.index import MAX_ENTRIES, SentenceIndex
 from nearmt.retrieval.sentences.segments import Segment, load_segment
 from nearmt.retrieval.sentences.terms import terms_of, terms_of_all
@@ -400,13 +402,13 @@ def test_an_array_is_written_as_numpy_writes_it(tmp_path):
 def test_files_are_checked_again_only_after_a_change(tmp_path, monkeypatch):
     snapshot = indexed(tmp_path / "s", ["die rote Zelle", "das Bild"])
     checked: list[str] = []
-    check = segments.check_file
+    check = arrays.check_file
 
     def counted(path: Path, checksum: str) -> None:
         checked.append(path.name)
         check(path, checksum)
 
-    monkeypatch.setattr(segments, "check_file", counted)
+    monkeypatch.setattr(arrays, "check_file", counted)
     SentenceIndex.open(snapshot)
     SentenceIndex.open(snapshot)
     assert sorted(checked) == sorted(snapshot.manifest.index_files)

@@ -15,14 +15,13 @@ from nearmt.compiled.dots import LANES
 from nearmt.datastore import Filter, Manifest, Snapshot
 from nearmt.datastore.columns import CommitData, append_commit
 from nearmt.errors import SettingError
-from nearmt.retrieval import threads
+from nearmt.retrieval import arranging, nearest, threads
 from nearmt.retrieval.index.exact import StreamedIndex
 from nearmt.retrieval.indexing import IndexSettings, index_snapshot
 from nearmt.retrieval.merged import MergedRetriever
 from nearmt.retrieval.modes import CombinedRetriever, StoreRetriever, following_retriever, open_retriever
 from nearmt.retrieval.reader import Reader
 from nearmt.retrieval.search import Retriever
-from nearmt.retrieval.sentences import nearest
 from nearmt.retrieval.sentences.retriever import SentenceRetriever
 from properties import examples
 from synthetic_stores import clustered, extended, make_store
@@ -98,7 +97,7 @@ def test_the_compiled_search_equals_brute_force(data):
         for subset, slot in enumerate(begins[:-1]):
             ends = firsts[subset : subset + 2]
             slots = np.zeros(begins[-1], np.int64), np.zeros(begins[-1], np.int64)
-            nearest.gather(entries, np.arange(len(entries)), ends[:1], ends[1:], slot, keys, norms, *slots)
+            arranging.gather(entries, np.arange(len(entries)), ends[:1], ends[1:], slot, keys, norms, *slots)
         arrays: tuple[np.ndarray, ...] = (keys, norms)
     else:
         arrays = (entries.astype(np.float32),)
@@ -121,7 +120,9 @@ def test_rounding_the_query_hardly_changes_distances(data):
     entries = rng.integers(0, 256, (32, dims)).astype(np.uint8)
     queries = (entries[:4] + rng.normal(0, 20, (4, dims))).astype(np.float32)
     keys, norms = np.zeros((2, dims // 2, 2 * LANES), np.uint8), np.full(32, np.inf, np.float32)
-    nearest.gather(entries, np.arange(32), np.array([0]), np.array([32]), 0, keys, norms, *np.zeros((2, 32), np.int64))
+    arranging.gather(
+        entries, np.arange(32), np.array([0]), np.array([32]), 0, keys, norms, *np.zeros((2, 32), np.int64)
+    )
     distances, places = np.full((4, 8), np.inf, np.float32), np.full((4, 8), -1, np.int64)
     nearest.nearest_codes(queries, 0, 4, np.zeros(4, np.int64), np.array([0, 32]), keys, norms, distances, places)
     for row in range(4):
@@ -295,7 +296,7 @@ def test_both_ways_together_find_the_nearest_of_either(tmp_path, queries):
     assert isinstance(retriever, CombinedRetriever)
     texts, rows = ["gruppeb", "unbekannt"], torch.arange(2).repeat_interleave(25)
     both = retriever.start(texts).search(queries, rows, 6)
-    ways = [retriever.search(queries, 6), retriever.by_sentences.start(texts).search(queries, rows, 6)]
+    ways = [retriever.by_tokens.search(queries, 6), retriever.by_sentences.start(texts).search(queries, rows, 6)]
     gained = 0
     for row in range(50):
         distances: dict[int, float] = {}

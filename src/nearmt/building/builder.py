@@ -30,7 +30,6 @@ from nearmt.errors import CorpusError, SettingError
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.indexing import IndexSettings, index_snapshot
-from nearmt.retrieval.search import PROBES, RERANKED
 
 _READ_PAIRS = 1024
 # Reasons of the ingestor not to store a new sentence → reasons in the manifest.
@@ -46,10 +45,10 @@ class BuildSettings:
     retrieval: str | None = None  # tokens, sentences, or both to choose in training; see IndexSettings
     segment_entries: int = 65_536  # entries per commit, roughly
     batch_tokens: int = 4096  # padded tokens per forward pass
-    index: str | None = None  # a faiss factory string, or milvus:TYPE; chosen by size if None
+    index: str | None = None  # lists, a faiss factory string, or milvus:TYPE; None chooses by keys and size
     uri: str | None = None  # address of Milvus
-    num_probes: int = PROBES
-    reranked: int = RERANKED  # candidates whose distances are computed exactly; 0 uses the index's own distances
+    num_probes: int | None = None  # the default depends on the index, like the next one's
+    reranked: int | None = None  # candidates whose distances are computed exactly; 0 uses the index's own distances
     max_k: int = 32  # the K that recall is measured at
     memory: int | None = None  # bytes of memory for the index; a larger index stays on disk
     keep_identical: bool = False  # keep pairs whose source and target are the same
@@ -228,23 +227,23 @@ class Builder:
         with write_lock(self.folder):
             manifest = Manifest.load(self.folder)
             settings = self.settings.indexing
-            if self._is_indexed(manifest, settings):
+            snapshot = Snapshot(self.folder, manifest)
+            if self._is_indexed(snapshot, settings):
                 return manifest
-            indexes = index_snapshot(Snapshot(self.folder, manifest), settings, self.progress)
+            indexes = index_snapshot(snapshot, settings, self.progress)
             manifest = indexes.added_to(manifest, adaptation=None)
             manifest.save(self.folder)
             return manifest
 
     @staticmethod
-    def _is_indexed(manifest: Manifest, settings: IndexSettings) -> bool:
+    def _is_indexed(snapshot: Snapshot, settings: IndexSettings) -> bool:
         """True if an interrupted build has made these indexes already."""
+        manifest = snapshot.manifest
         if manifest.sentence_index is None or settings.retrieval == SENTENCES:
             return manifest.sentence_index is not None and manifest.index is None
         if manifest.adaptation is None and manifest.retrieval != settings.retrieval:
             return False
-        old, factory = manifest.index, settings.factory_for(manifest.num_entries, manifest.key_dims)
-        wanted = (factory, settings.num_probes, settings.reranked, settings.uri)
-        return old is not None and wanted == (old.factory, old.num_probes, old.reranked, old.uri)
+        return settings.has_made(manifest.index, snapshot)
 
 
 def _names(inputs: Sequence[dict[str, Any]]) -> str:

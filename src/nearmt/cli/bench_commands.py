@@ -10,6 +10,8 @@ from nearmt.cli.bench_server import measure_load
 from nearmt.cli.options import (
     Device,
     Dtype,
+    FaissProbes,
+    FaissRerank,
     IndexFactory,
     IndexMemory,
     MilvusUri,
@@ -19,15 +21,13 @@ from nearmt.cli.options import (
     ServerConfig,
     StoreModel,
     StorePath,
-    bytes_of,
     index_option,
     measuring_option,
     model_option,
-    names_of,
-    numbers_of,
     output_option,
 )
 from nearmt.cli.output import number_of, print_json, print_table, reporting
+from nearmt.cli.values import bytes_of, names_of, numbers_of
 from nearmt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class _IndexOptions:
         4_000_000
     )
     index: IndexFactory = None
-    num_probes: Probes = 32
-    reranked: Rerank = 96
+    num_probes: FaissProbes = 32
+    reranked: FaissRerank = 96
     memory: IndexMemory = None
     key_type: Annotated[
         str, index_option("--keys", help="Type of the timing store's keys: float16, float32 or int8.")
@@ -149,8 +149,8 @@ class _ComparedOptions:
         index_option("--index", help="faiss factory string or milvus:TYPE (repeatable), besides the default index."),
     ] = None
     uri: MilvusUri = None
-    num_probes: Probes = 32
-    reranked: Rerank = 96
+    num_probes: Probes = None
+    reranked: Rerank = None
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from nearmt.cli.options import (
     Rerank,
     Revision,
     RunOptions,
-    bytes_of,
     index_option,
     input_option,
     model_option,
@@ -32,6 +31,7 @@ from nearmt.cli.options import (
     training_option,
 )
 from nearmt.cli.output import print_json, reporting, say
+from nearmt.cli.values import bytes_of
 from nearmt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ class _TrainingOptions:
 class _IndexOptions:
     index: IndexFactory = None
     uri: MilvusUri = None
-    num_probes: Probes = 32
-    reranked: Rerank = 96
+    num_probes: Probes = None
+    reranked: Rerank = None
     memory: IndexMemory = None
     key_type: Annotated[str, index_option("--keys", help="Type of the stored keys: int8, float16 or float32.")] = "int8"
     dims: Annotated[

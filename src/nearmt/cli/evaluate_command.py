@@ -15,10 +15,10 @@ from nearmt.cli.options import (
     StorePath,
     input_option,
     method_option,
-    names_of,
     output_option,
 )
 from nearmt.cli.output import counts_text, number_of, print_json, print_table, reporting, say
+from nearmt.cli.values import names_of
 from nearmt.outputs import check_output_folder, writing_text
 
 if TYPE_CHECKING:

@@ -60,7 +60,10 @@ def _token_index_text(index: dict[str, Any]) -> str:
     if factory == "Flat":
         return str(factory)
     where = f" at {index['uri']}, collection {index['collection']}" if index.get("kind") == "milvus" else ""
-    probed = f", {number_of(index['num_probes'], 'list')} probed" if "IVF" in factory else ""
+    has_lists = index.get("kind") == "lists"
+    probed = f", {number_of(index['num_probes'], 'list')} probed" if has_lists or "IVF" in factory else ""
+    if has_lists:
+        return f"{factory}{probed}"
     parts = f", on disk in {number_of(len(index['files']), 'part')}" if "mapped_bytes" in index else ""
     return f"{factory}{where}{probed}, {index['reranked']} re-ranked{parts}"
 

@@ -18,12 +18,12 @@ from nearmt.cli.options import (
     RunOptions,
     StoredModelOptions,
     StorePath,
-    bytes_of,
     index_option,
     input_option,
     output_option,
 )
 from nearmt.cli.output import counts_text, number_of, print_json, reporting, say, size_text
+from nearmt.cli.values import bytes_of
 from nearmt.errors import SettingError
 from nearmt.outputs import is_stream
 
@@ -178,6 +178,7 @@ class _IndexOptions:
     def settings(self, present: "IndexSettings") -> "IndexSettings":
         """The present settings of a store with those that are given."""
         from nearmt.retrieval.indexing import IndexSettings
+        from nearmt.retrieval.lists.building import is_lists
 
         settings = present
         is_for_tokens = any(option is not None for option in (self.index, self.uri, self.memory))
@@ -189,6 +190,8 @@ class _IndexOptions:
             settings = replace(settings, retrieval="tokens")
         if self.index is not None or self.uri is not None:
             factory = None if self.index == "faiss" else self.index
+            if is_lists(factory) != is_lists(settings.factory):
+                settings = replace(settings, num_probes=None, reranked=None)  # they were for the other kind
             settings = replace(settings, factory=factory, uri=self.uri, memory=None)
         if self.memory is not None:
             settings = replace(settings, memory=bytes_of("--memory", self.memory))

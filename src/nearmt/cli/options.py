@@ -4,7 +4,6 @@ Single options are `Annotated` aliases; options that belong together are datacla
 with methods that make the library's settings.
 """
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -71,7 +70,8 @@ IndexFactory = Annotated[
     str | None,
     index_option(
         "--index",
-        help="faiss factory string, or milvus:IVF_FLAT, milvus:HNSW, milvus:DISKANN … with --uri. Default: by size.",
+        help="lists, lists:NUMBER, a faiss factory string, or milvus:IVF_FLAT, milvus:HNSW, milvus:DISKANN … with "
+        "--uri. Default: by keys and size.",
         show_default=False,
     ),
 ]
@@ -83,8 +83,27 @@ IndexMemory = Annotated[
     str | None,
     index_option("--memory", help="Maximum memory for the index, such as 4G; a larger index stays on disk."),
 ]
-Probes = Annotated[int, index_option("--probes", min=1, help="Inverted lists to search for each query.")]
+Probes = Annotated[
+    int | None,
+    index_option(
+        "--probes",
+        min=1,
+        help="Inverted lists to search for each query. Default: 8 of lists, 32 of other indexes.",
+        show_default=False,
+    ),
+]
 Rerank = Annotated[
+    int | None,
+    index_option(
+        "--rerank",
+        min=0,
+        help="Candidates to re-rank by exact distance; 0 keeps the index's distances. Default: 96; not for lists, "
+        "which are exact.",
+        show_default=False,
+    ),
+]
+FaissProbes = Annotated[int, index_option("--probes", min=1, help="Inverted lists to search for each query.")]
+FaissRerank = Annotated[
     int,
     index_option("--rerank", min=0, help="Candidates to re-rank by exact distance; 0 keeps the index's distances."),
 ]
@@ -258,32 +277,6 @@ class DecodingOptions(BeamOptions):
         from nearmt.decoding.decoder import DecodingSettings
 
         return DecodingSettings(beam=self.beam(num_hypotheses), batch_size=self.batch_size)
-
-
-def names_of(listed: str) -> tuple[str, ...]:
-    """Parse comma-separated names."""
-    return tuple(name.strip() for name in listed.split(","))
-
-
-def numbers_of(option: str, listed: str) -> tuple[int, ...]:
-    """Parse comma-separated whole numbers."""
-    try:
-        return tuple(int(number) for number in names_of(listed))
-    except ValueError:
-        raise SettingError(f"{option} takes comma-separated whole numbers, not {listed}") from None
-
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def bytes_of(option: str, text: str | None) -> int | None:
-    """Parse a number of bytes such as 500M or 4G."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if found is None or float(found[1]) <= 0:
-        raise SettingError(f"{option} takes a number of bytes such as 500M or 4G, not {text!r}")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 def set_threads(threads: int | None) -> None:

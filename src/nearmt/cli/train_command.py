@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nearmt.cli.info_output import adaptation_rows, print_rows, say_doubts
-from nearmt.cli.options import Format, MaxK, ModelOptions, RunOptions, StorePath, names_of, training_option
+from nearmt.cli.options import (
+    Format,
+    MaxK,
+    ModelOptions,
+    RunOptions,
+    StorePath,
+    training_option,
+)
 from nearmt.cli.output import print_json, reporting
+from nearmt.cli.values import names_of
 
 if TYPE_CHECKING:
     from nearmt.training.train_store import AdaptationSettings

@@ -30,6 +30,7 @@ from nearmt.datastore.quarantine import Quarantine, QuarantinedFiles, quarantine
 from nearmt.datastore.records import (
     BOTH,
     FLAT,
+    LISTS,
     RETRIEVALS,
     SENTENCES,
     TOKENS,
@@ -53,6 +54,7 @@ __all__ = [
     "DIMS",
     "FLAT",
     "KEY_TYPES",
+    "LISTS",
     "NAME",
     "RETRIEVALS",
     "SENTENCES",

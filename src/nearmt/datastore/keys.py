@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nearmt.compiled.projection import project_rows
 from nearmt.datastore.files import replace_file
 from nearmt.datastore.manifest import Manifest
 from nearmt.errors import StoreDamagedError
@@ -68,7 +69,10 @@ class KeyCode:
         points = states.astype(np.float32, copy=False)
         if self.projection is None or states.shape[1] == self.dims:  # stored keys are in that space already
             return points
-        projected: np.ndarray = points @ self.projection
+        projected = np.empty((len(points), self.dims), np.float32)
+        unchanged = np.zeros(self.dims, np.float32), np.ones(self.dims, np.float32)
+        # Not a library's product, whose rounding would depend on the other rows.
+        project_rows(np.ascontiguousarray(points), 0, len(points), self.projection, *unchanged, projected)
         return projected
 
     def lift(self, points: np.ndarray) -> np.ndarray:

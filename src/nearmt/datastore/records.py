@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
+LISTS = "lists"  # the kind of an index of compiled inverted lists
 FLAT = "Flat"  # faiss's name for exact search
 # Where neighbours are searched: among the tokens of the whole store, among those of a few sentences that are chosen for
 # each source, or both.
@@ -31,8 +32,8 @@ class Recall:
 class IndexRecord:
     """How a store's entries are indexed."""
 
-    kind: str  # faiss or milvus
-    factory: str  # a faiss factory string, or milvus:TYPE
+    kind: str  # lists, faiss or milvus
+    factory: str  # lists:NUMBER, a faiss factory string, or milvus:TYPE
     num_probes: int
     num_entries: int  # entries 0 … num_entries - 1 are in the index
     files: Mapping[str, str] = field(default_factory=dict)  # name → SHA-256
@@ -50,6 +51,10 @@ class IndexRecord:
     @property
     def is_milvus(self) -> bool:
         return self.kind == "milvus"
+
+    @property
+    def is_lists(self) -> bool:
+        return self.kind == LISTS
 
     @property
     def is_flat(self) -> bool:
@@ -102,7 +107,7 @@ class RetrievalSignature:
         """
         if (self.retrieval, self.max_entries) != (other.retrieval, other.max_entries):
             return False
-        is_exact = all(signature.index == FLAT or signature.reranked for signature in (self, other))
+        is_exact = all(one.index == FLAT or one.index.startswith(LISTS) or one.reranked for one in (self, other))
         if is_exact or self.retrieval == SENTENCES:
             return (self.keys, self.engine) == (other.keys, other.engine)
         return self == other

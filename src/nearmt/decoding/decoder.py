@@ -13,10 +13,10 @@ from nearmt.methods.mixture import Method, add_knn_mass
 from nearmt.methods.network import Network
 from nearmt.methods.retrieved import Retrieved, RunningDistance
 from nearmt.models import Seq2Seq
+from nearmt.retrieval.compiled_search import CompiledSearch
 from nearmt.retrieval.merged import AnyRetriever, Search
 from nearmt.retrieval.neighbors import Neighbors, UnfilledArrays
 from nearmt.retrieval.search import Excluded
-from nearmt.retrieval.sentences.retriever import SubsetSearch
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Decoder:
     def search_arrays(self, search: Search, states: torch.Tensor, sources: torch.Tensor) -> Neighbors | UnfilledArrays:
         """The same for a compiled mixture, which runs the search itself where the search is compiled too."""
         assert self.method is not None
-        find = search.search_arrays if isinstance(search, SubsetSearch) else search.search
+        find = search.search_arrays if isinstance(search, CompiledSearch) else search.search
         return find(states, sources, self.method.max_k)
 
     def _mixer(self) -> Mixer | None:

@@ -10,7 +10,7 @@ from nearmt.errors import SettingError, StoreMismatchError
 from nearmt.methods.mixture import Method, Uniform, Vanilla
 from nearmt.methods.network import Network
 from nearmt.methods.network_file import NETWORKS, load_network
-from nearmt.retrieval.modes import StoreRetriever
+from nearmt.retrieval.modes import CombinedRetriever, StoreRetriever
 from nearmt.retrieval.search import Retriever
 
 TRAINED = tuple(NETWORKS)
@@ -29,12 +29,18 @@ def retrieval_signature(retriever: StoreRetriever, engine: str) -> RetrievalSign
     return RetrievalSignature(
         index=index.factory if index is not None else FLAT,
         num_probes=index.num_probes if index is not None else 1,
-        reranked=retriever.reranked if isinstance(retriever, Retriever) else 0,
+        reranked=_reranked(retriever),
         keys=manifest.key_type + ("" if manifest.key_dims == manifest.width else f" of {manifest.key_dims} dimensions"),
         engine=engine,
         retrieval=retriever.retrieval,
         max_entries=retriever.max_entries,
     )
+
+
+def _reranked(retriever: StoreRetriever) -> int:
+    """How many candidates of an index are compared exactly."""
+    by_tokens = retriever.by_tokens if isinstance(retriever, CombinedRetriever) else retriever
+    return by_tokens.reranked if isinstance(by_tokens, Retriever) else 0
 
 
 def describe_method(method: Method | None) -> dict[str, Any]:

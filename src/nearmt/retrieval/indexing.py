@@ -7,6 +7,7 @@ from typing import Any
 
 from nearmt.datastore import (
     BOTH,
+    LISTS,
     RETRIEVALS,
     SENTENCES,
     TOKENS,
@@ -30,8 +31,10 @@ from nearmt.retrieval.index.milvus import (
     make_collection,
     owned_prefix,
 )
+from nearmt.retrieval.lists.building import LIST_PROBES, build_lists, check_lists, is_lists, suits_lists
+from nearmt.retrieval.modes import open_tokens
 from nearmt.retrieval.recall import held_out_states, measure_recall
-from nearmt.retrieval.search import PROBES, RERANKED, Retriever
+from nearmt.retrieval.search import PROBES, RERANKED
 from nearmt.retrieval.sentences.building import build_sentence_index
 
 _RECALL_QUERIES = 512
@@ -42,9 +45,9 @@ _MIN_ADDED = 1024  # new entries are added to a collection in batches of at leas
 class IndexSettings:
     """The type of an index and how it is searched."""
 
-    factory: str | None = None  # a faiss factory string, or milvus:TYPE; chosen by size if None
-    num_probes: int = PROBES
-    reranked: int = RERANKED  # candidates whose distances are computed exactly; 0 keeps the distances of the index
+    factory: str | None = None  # lists, a faiss factory string, or milvus:TYPE; None chooses by keys and size
+    num_probes: int | None = None  # inverted lists that are searched; the default depends on the index
+    reranked: int | None = None  # candidates whose distances are computed exactly; 0 keeps the distances of the index
     max_k: int = 32  # the K that recall is measured at
     memory: int | None = None  # bytes; a larger index is built in parts whose lists stay on disk
     uri: str | None = None  # of Milvus
@@ -61,10 +64,16 @@ class IndexSettings:
             raise SettingError(
                 "`index`, `memory` and `uri` are for an index of tokens: set `retrieval` to tokens or both"
             )
-        if self.retrieval == SENTENCES and (self.num_probes, self.reranked) != (PROBES, RERANKED):
+        if self.retrieval == SENTENCES and (self.num_probes, self.reranked) != (None, None):
             raise SettingError(
                 "`num_probes` and `reranked` are for an index of tokens: set `retrieval` to tokens or both"
             )
+        if is_lists(self.factory):
+            check_lists(str(self.factory))
+            if self.reranked:
+                raise SettingError("`reranked` is not for lists, whose distances are exact: leave it out")
+            if self.memory is not None:
+                raise SettingError("`memory` is not for lists, which always stay on disk: leave it out")
         if is_milvus(self.factory) and self.uri is None:
             raise SettingError(f"`index` {self.factory} needs `uri`: the address of Milvus, or a file that ends in .db")
         if self.uri is not None:
@@ -83,8 +92,8 @@ class IndexSettings:
             return cls(retrieval=manifest.retrieval)
         return cls(
             None if index.is_chosen else index.factory,
-            index.num_probes,
-            RERANKED if index.reranked is None else index.reranked,
+            None if index.num_probes == _default_probes(index) else index.num_probes,
+            None if index.is_lists or index.reranked == RERANKED else index.reranked,
             index.recall.k if index.recall is not None else 32,
             index.memory,
             index.uri,
@@ -96,6 +105,24 @@ class IndexSettings:
         """The type of the index in Milvus, if it is one."""
         return MilvusChoice.parse(self.factory) if self.factory is not None and is_milvus(self.factory) else None
 
+    def uses_lists(self, snapshot: Snapshot) -> bool:
+        """True if the entries of a snapshot are indexed in lists."""
+        if self.factory is None:
+            return self.memory is None and suits_lists(snapshot)
+        return is_lists(self.factory)
+
+    def has_made(self, record: IndexRecord | None, snapshot: Snapshot) -> bool:
+        """True if the index of a snapshot was made with these settings."""
+        if record is None:
+            return False
+        if self.uses_lists(snapshot):
+            same = record.is_lists and (self.factory in (None, LISTS) or self.factory == record.factory)
+        else:
+            same = (self.factory_for(len(snapshot), snapshot.key_code.dims), self.uri) == (record.factory, record.uri)
+        probes = self.num_probes or _default_probes(record)
+        reranked = self.reranked if self.reranked is not None or record.is_lists else RERANKED
+        return same and probes == record.num_probes and (reranked or 0) == (record.reranked or 0)
+
     def factory_for(self, num_entries: int, width: int) -> str:
         if self.factory is None and self.is_mapped(num_entries, width):
             return choose_mapped_factory(num_entries, width)
@@ -103,7 +130,8 @@ class IndexSettings:
 
     def fewest_entries(self, width: int) -> int:
         """The minimum number of entries of the index."""
-        return fewest_entries(self.factory, width) if self.factory is not None and self.milvus is None else 0
+        is_faiss = self.factory is not None and self.milvus is None and not is_lists(self.factory)
+        return fewest_entries(str(self.factory), width) if is_faiss else 0
 
     def is_mapped(self, num_entries: int, width: int) -> bool:
         """True if building the index in memory would exceed `memory`."""
@@ -116,10 +144,14 @@ class IndexSettings:
             assert self.uri is not None
             with closing(Connection(self.uri)) as connection:
                 connection.call("list_collections")
-        elif self.factory is not None:
+        elif self.factory is not None and not is_lists(self.factory):
             check_factory(self.factory, width)
             if self.memory is not None:
                 check_mapped(self.factory, width)
+
+
+def _default_probes(record: IndexRecord) -> int:
+    return LIST_PROBES if record.is_lists else PROBES
 
 
 def index_name(manifest: Manifest, ending: str = "") -> str:
@@ -182,9 +214,10 @@ def _index_tokens(snapshot: Snapshot, settings: IndexSettings, progress: Progres
     total = len(snapshot)
     progress("indexing", 0, total)
     build = _in_milvus if settings.milvus is not None else _in_folder
+    if settings.milvus is None and settings.uses_lists(snapshot):
+        build = _in_lists
     record = replace(
         build(snapshot, settings, progress, home or snapshot.folder),
-        reranked=settings.reranked,
         is_chosen=settings.factory is None,
         memory=settings.memory,
     )
@@ -192,8 +225,18 @@ def _index_tokens(snapshot: Snapshot, settings: IndexSettings, progress: Progres
         return record
     indexed = Snapshot(snapshot.folder, replace(snapshot.manifest, index=record))
     states, excluded = held_out_states(snapshot, _RECALL_QUERIES)
-    recall = measure_recall(Retriever(indexed), states, excluded, min(settings.max_k, total))
+    recall = measure_recall(open_tokens(indexed), states, excluded, min(settings.max_k, total))
     return replace(record, recall=recall)
+
+
+def _in_lists(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> IndexRecord:
+    name, probes = index_name(snapshot.manifest, LISTS), settings.num_probes or LIST_PROBES
+    with storage_errors(snapshot.folder):
+        return build_lists(snapshot, settings.factory, probes, snapshot.folder / name, progress)
+
+
+def _reranked(settings: IndexSettings) -> int:
+    return RERANKED if settings.reranked is None else settings.reranked
 
 
 def _in_folder(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> IndexRecord:
@@ -203,24 +246,28 @@ def _in_folder(snapshot: Snapshot, settings: IndexSettings, progress: Progress, 
     def on_progress(done: int) -> None:
         progress("indexing", done, total)
 
+    probes = settings.num_probes or PROBES
     with storage_errors(snapshot.folder):
         if settings.memory is not None and settings.is_mapped(total, width):
-            return build_parts(snapshot, factory, settings.num_probes, settings.memory, path, on_progress)
-        return save_index(build_index(snapshot, factory, settings.num_probes, on_progress), path)
+            record = build_parts(snapshot, factory, probes, settings.memory, path, on_progress)
+        else:
+            record = save_index(build_index(snapshot, factory, probes, on_progress), path)
+    return replace(record, reranked=_reranked(settings))
 
 
 def _in_milvus(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> IndexRecord:
     assert settings.milvus is not None
     assert settings.uri is not None
     total = len(snapshot)
-    return make_collection(
+    record = make_collection(
         home,
         snapshot,
         settings.uri,
         settings.milvus,
-        settings.num_probes,
+        settings.num_probes or PROBES,
         lambda done: progress("indexing", done, total),
     )
+    return replace(record, reranked=_reranked(settings))
 
 
 def extend_index(folder: Path, manifest: Manifest) -> Manifest:

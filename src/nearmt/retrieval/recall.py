@@ -5,6 +5,7 @@ import torch
 
 from nearmt.datastore import Recall, Snapshot, TextLookup
 from nearmt.retrieval.index.exact import StreamedIndex
+from nearmt.retrieval.lists.retriever import ListRetriever
 from nearmt.retrieval.neighbors import distance_weights
 from nearmt.retrieval.search import Excluded, Retriever
 
@@ -23,9 +24,12 @@ def held_out_states(snapshot: Snapshot, num_queries: int, seed: int = 1) -> tupl
     return torch.from_numpy(snapshot.float_keys(entry_ids)), [duplicates[int(s)] for s in sentences]
 
 
-def measure_recall(retriever: Retriever, states: torch.Tensor, excluded: Excluded | None, k: int) -> Recall:
+def measure_recall(
+    retriever: Retriever | ListRetriever, states: torch.Tensor, excluded: Excluded | None, k: int
+) -> Recall:
     """Compare the search of the whole store with exact search."""
-    found = None if retriever.index.is_exact else _found(retriever, states, excluded, k)
+    is_exact = isinstance(retriever, Retriever) and retriever.index.is_exact
+    found = None if is_exact else _found(retriever, states, excluded, k)
     return compare_with_exact(retriever.snapshot, states, excluded, k, found)
 
 
@@ -59,7 +63,9 @@ def compare_with_exact(
     )
 
 
-def _found(retriever: Retriever, states: torch.Tensor, excluded: Excluded | None, k: int) -> torch.Tensor:
+def _found(
+    retriever: Retriever | ListRetriever, states: torch.Tensor, excluded: Excluded | None, k: int
+) -> torch.Tensor:
     """(rows, k) entry ids, searched a few rows at a time as in decoding: remote indexes have a time limit."""
     parts = []
     for start in range(0, len(states), _ROWS):

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from nearmt.datastore import TOKENS, Filter, Snapshot
+from nearmt.retrieval.columns import StoredColumns
 from nearmt.retrieval.index import Allowed, GrowingIndex, Index, load_index, reranking_index
 from nearmt.retrieval.neighbors import Neighbors, nearest_first
 
@@ -29,7 +30,7 @@ _ADDED_AT_ONCE = 64  # new entries join the index in batches; up to twice as man
 _MOSTLY_ALLOWED = 0.5  # share from which it is cheaper to search all entries and drop those not allowed
 
 
-class Retriever:
+class Retriever(StoredColumns):
     """Searches one snapshot. It holds no results, so threads can share it."""
 
     retrieval = TOKENS
@@ -41,7 +42,7 @@ class Retriever:
         index: Index | None = None,
         reranked: int | None = None,
     ) -> None:
-        self.snapshot = snapshot
+        super().__init__(snapshot)
         self.index: Index = index if index is not None else load_index(snapshot)
         index_record = snapshot.manifest.index
         stated = index_record.reranked if index_record is not None else None
@@ -87,21 +88,6 @@ class Retriever:
         """True if a later snapshot has the same index, apart from what was added to it in memory."""
         old, new = self.snapshot.manifest, snapshot.manifest
         return (old.generation, old.index) == (new.generation, new.index)
-
-    # Stored columns, for methods and evidence
-
-    def project(self, states: torch.Tensor) -> torch.Tensor:
-        return self.snapshot.project(states)
-
-    def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
-        return self.snapshot.keys_of(entry_ids)
-
-    def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
-        return self.snapshot.probabilities_of(entry_ids)
-
-    def stored_at(self, entry_id: int) -> tuple[Snapshot, int]:
-        """The snapshot of an entry, and its entry id there."""
-        return self.snapshot, entry_id
 
     # Searching
 

@@ -4,9 +4,11 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from nearmt.datastore import Snapshot
+from nearmt.datastore import LISTS, Snapshot
 from nearmt.errors import SettingError
 from nearmt.experiments.bench.search import searching
 from nearmt.experiments.bench.timing import interleaved
@@ -15,8 +17,11 @@ from nearmt.progress import Progress, silent
 from nearmt.retrieval.index import build_index
 from nearmt.retrieval.index.milvus import drop_collection, make_collection
 from nearmt.retrieval.indexing import IndexSettings
+from nearmt.retrieval.lists.building import LIST_PROBES, build_lists, load_lists
+from nearmt.retrieval.lists.retriever import ListRetriever
+from nearmt.retrieval.modes import TokenRetriever
 from nearmt.retrieval.recall import held_out_states, measure_recall
-from nearmt.retrieval.search import Retriever
+from nearmt.retrieval.search import PROBES, Retriever
 
 
 def compare_indexes(
@@ -58,15 +63,21 @@ def compare_indexes(
 
 
 def _name(snapshot: Snapshot, settings: IndexSettings) -> str:
+    if settings.uses_lists(snapshot):
+        return settings.factory or LISTS
     factory = settings.factory_for(len(snapshot), snapshot.manifest.key_dims)
     return f"{factory} at {settings.uri}" if settings.uri is not None else f"faiss {factory}"
 
 
-def _retriever(snapshot: Snapshot, settings: IndexSettings, cleanup: ExitStack, progress: Progress) -> Retriever:
-    total = len(snapshot)
+def _retriever(snapshot: Snapshot, settings: IndexSettings, cleanup: ExitStack, progress: Progress) -> TokenRetriever:
+    total, probes = len(snapshot), settings.num_probes or PROBES
+    if settings.milvus is None and settings.uses_lists(snapshot):
+        folder = Path(cleanup.enter_context(TemporaryDirectory()))
+        record = build_lists(snapshot, settings.factory, settings.num_probes or LIST_PROBES, folder / LISTS, progress)
+        return ListRetriever(snapshot, load_lists(snapshot, record, folder))
     if settings.milvus is None:
         factory = settings.factory_for(total, snapshot.manifest.key_dims)
-        index = build_index(snapshot, factory, settings.num_probes, lambda done: progress("indexing", done, total))
+        index = build_index(snapshot, factory, probes, lambda done: progress("indexing", done, total))
         return Retriever(snapshot, index, settings.reranked)
     assert settings.uri is not None
     record = make_collection(
@@ -74,7 +85,7 @@ def _retriever(snapshot: Snapshot, settings: IndexSettings, cleanup: ExitStack, 
         snapshot,
         settings.uri,
         settings.milvus,
-        settings.num_probes,
+        probes,
         lambda done: progress("indexing", done, total),
     )
     own = snapshot.manifest.index

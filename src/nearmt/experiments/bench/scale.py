@@ -9,8 +9,7 @@ from nearmt.experiments.bench.peak_memory import anonymous_bytes
 from nearmt.experiments.bench.search import first_entries, searching
 from nearmt.experiments.bench.timing import interleaved, summarize
 from nearmt.retrieval.index import build_index, choose_factory
-from nearmt.retrieval.indexing import IndexSettings
-from nearmt.retrieval.search import Retriever
+from nearmt.retrieval.search import PROBES, Retriever
 
 _ROWS = 128
 _DIVISORS = (20, 10, 2)  # smaller parts of the store to compare with, each with the default index for its size
@@ -22,7 +21,8 @@ def scale(snapshot: Snapshot, queries: torch.Tensor, costs: dict[str, Any], k: i
     whole = Retriever(snapshot)
     whole.search(queries[:_ROWS], k)
     held = anonymous_bytes() - before
-    index, num_probes = snapshot.manifest.index, IndexSettings.of(snapshot.manifest).num_probes
+    index = snapshot.manifest.index
+    num_probes = index.num_probes if index is not None else PROBES
     runs = {}
     for divisor in _DIVISORS:
         part = first_entries(snapshot, len(snapshot) // divisor)

@@ -11,7 +11,8 @@ from nearmt.experiments.bench.timing import Timing, interleaved, summarize
 from nearmt.progress import Progress
 from nearmt.retrieval.index import FaissIndex, build_index, choose_factory
 from nearmt.retrieval.indexing import IndexSettings
-from nearmt.retrieval.search import Retriever
+from nearmt.retrieval.modes import TokenRetriever
+from nearmt.retrieval.search import PROBES, Retriever
 
 _SMALLEST = 100_000
 _ROWS = 64
@@ -29,7 +30,7 @@ def search_by_k(
     return results
 
 
-def searching(retriever: Retriever, states: torch.Tensor, k: int) -> Callable[[], object]:
+def searching(retriever: TokenRetriever, states: torch.Tensor, k: int) -> Callable[[], object]:
     """Return a function that runs one search, for timing."""
     return lambda: retriever.search(states, k)
 
@@ -48,7 +49,7 @@ def growth(snapshot: Snapshot, queries: torch.Tensor, k: int, rounds: int, progr
         progress("growth", number, len(sizes))
         part = first_entries(snapshot, count)
         factory = choose_factory(count, snapshot.manifest.key_dims)
-        index: FaissIndex = build_index(part, factory, settings.num_probes)
+        index: FaissIndex = build_index(part, factory, settings.num_probes or PROBES)
         retriever = Retriever(part, index, settings.reranked)
         runs[str(count)] = searching(retriever, queries[:_ROWS], k)
     timings = interleaved(runs, 4 * rounds, pause=0.0)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearmt.building.builder import BuildSettings
 from nearmt.errors import SettingError
+from nearmt.retrieval.search import PROBES, RERANKED
 
 _USUAL = ("methods", "engines", "original", "parts", "building", "search", "recall", "growth", "living", "scale")
 OF_STORE = ("own", "job", "sentences")  # tables about the given store with its own model; they need real text
@@ -24,8 +24,8 @@ class BenchSettings:
     rounds: int = 5
     tables: tuple[str, ...] = _USUAL
     index: str | None = None
-    num_probes: int = BuildSettings.num_probes
-    reranked: int = BuildSettings.reranked
+    num_probes: int = PROBES
+    reranked: int = RERANKED
     memory: int | None = None  # limit in bytes for the index; a larger one stays on disk
     key_type: str = "float16"
     engine: str = "auto"

@@ -6,7 +6,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from nearmt.building.builder import BuildSettings
 from nearmt.errors import MissingExtraError, SettingError
 from nearmt.methods.registry import VARIANTS
 
@@ -84,8 +83,8 @@ class PaperConfig:
     length_penalty: float = 0.6
     batch_size: int = 32
     index: str | None = None
-    num_probes: int = BuildSettings.num_probes
-    reranked: int = BuildSettings.reranked
+    num_probes: int | None = None
+    reranked: int | None = None
     folder: Path = field(default=Path(), compare=False)  # base of relative paths
 
     def __post_init__(self) -> None:

@@ -3,53 +3,18 @@
 The n-grams are sorted in runs, which wait in a file beside the index, and then merged.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 import numpy as np
 
 from nearmt.datastore import SentenceIndexRecord, Snapshot, sha256_of
 from nearmt.progress import Progress, silent
+from nearmt.retrieval.arrays import ArrayFile
 from nearmt.retrieval.sentences.segments import first_of_each, read_terms, sorted_pairs
 
 _ARRAYS = {"terms": "<u4", "starts": "<i8", "ngrams": "<u4", "begins": "<i8", "postings": "<u4"}
 _RUN = 4_000_000  # n-grams that are sorted in memory, of 8 bytes each
-
-
-class ArrayFile:
-    """A .npy file of one dimension that is written piece by piece, and flushed to disk when the block is left.
-
-    np.save does not notice a disk that is full at the end of a file.
-    """
-
-    def __init__(self, path: Path, dtype: str) -> None:
-        self.path, self._dtype, self._count = path, np.dtype(dtype), 0
-
-    def __enter__(self) -> Self:
-        self._out = self.path.open("wb")
-        self._write_header()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._out:
-            if error is None:
-                self._out.seek(0)
-                self._write_header()  # as long as the first one: NumPy leaves room for any length
-                self._out.flush()
-                os.fsync(self._out.fileno())
-
-    def _write_header(self) -> None:
-        described: dict[str, Any] = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._count,)}
-        np.lib.format.write_array_header_1_0(self._out, described)
-
-    def append(self, array: np.ndarray) -> None:
-        self._out.write(np.ascontiguousarray(array, self._dtype).data)
-        self._count += len(array)
 
 
 def build_sentence_index(snapshot: Snapshot, name: str, progress: Progress = silent) -> SentenceIndexRecord:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from nearmt.compiled.dots import LANES
 from nearmt.datastore import SENTENCES, Filter, Snapshot
 from nearmt.errors import SettingError
-from nearmt.retrieval.neighbors import NearArrays, Neighbors, UnfilledArrays
-from nearmt.retrieval.sentences import nearest
+from nearmt.retrieval import arranging, nearest
+from nearmt.retrieval.columns import StoredColumns
+from nearmt.retrieval.compiled_search import CompiledSearch
+from nearmt.retrieval.neighbors import NearArrays
 from nearmt.retrieval.sentences.index import MAX_ENTRIES, SentenceIndex
 from nearmt.retrieval.threads import pool
 
@@ -28,19 +29,19 @@ class Subsets:
 
     begins: np.ndarray  # (sources + 1,) slot where each subset begins
     keys: np.ndarray  # (blocks, pairs of dimensions, 2 · LANES) bytes, or (slots, dims) float32
-    norms: np.ndarray  # (slots,) see `nearest.gather`; none for float32
+    norms: np.ndarray  # (slots,) see `arranging.gather`; none for float32
     values: np.ndarray  # (slots,) token ids
     entry_ids: np.ndarray  # (slots,)
     probabilities: np.ndarray  # (slots,) float32: what the model gave the tokens
 
 
-class SentenceRetriever:
+class SentenceRetriever(StoredColumns):
     """Searches one snapshot, for each source in the sentences that cover it best. Threads can share it."""
 
     retrieval = SENTENCES
 
     def __init__(self, snapshot: Snapshot, index: SentenceIndex | None = None, max_entries: int = MAX_ENTRIES) -> None:
-        self.snapshot = snapshot
+        super().__init__(snapshot)
         self.index = index if index is not None else SentenceIndex.open(snapshot)
         self.max_entries = max_entries
         self._allowed = snapshot.live_sentences & ~snapshot.waiting_sentences
@@ -57,21 +58,6 @@ class SentenceRetriever:
     def following(self, snapshot: Snapshot) -> "SentenceRetriever":
         """A retriever of a later snapshot; keeps what is indexed already."""
         return SentenceRetriever(snapshot, self.index.following(snapshot), self.max_entries)
-
-    # Stored columns, for methods and evidence
-
-    def project(self, states: torch.Tensor) -> torch.Tensor:
-        return self.snapshot.project(states)
-
-    def keys_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
-        return self.snapshot.keys_of(entry_ids)
-
-    def probabilities_of(self, entry_ids: torch.Tensor) -> torch.Tensor:
-        return self.snapshot.probabilities_of(entry_ids)
-
-    def stored_at(self, entry_id: int) -> tuple[Snapshot, int]:
-        """The snapshot of an entry, and its entry id there."""
-        return self.snapshot, entry_id
 
     # Searching
 
@@ -120,7 +106,7 @@ class SentenceRetriever:
                 starts = self._starts[ids]
                 pieces = starts, starts + self.index.sizes[ids], slot
                 found = subsets.keys, subsets.norms, subsets.values, subsets.entry_ids
-                nearest.gather(self.snapshot.keys, self.snapshot.values, *pieces, *found)
+                arranging.gather(self.snapshot.keys, self.snapshot.values, *pieces, *found)
             else:  # decoded piece by piece
                 self._fill_decoded(subsets, ids, slot)
             filled = slice(slot, slot + int(self.index.sizes[ids].sum()))
@@ -143,65 +129,25 @@ class SentenceRetriever:
             at += end - start
 
 
-class SubsetSearch:
-    """The search of one batch of sources."""
+class SubsetSearch(CompiledSearch):
+    """The search of one batch of sources, each in its own subset."""
 
     def __init__(self, retriever: SentenceRetriever, subsets: Subsets) -> None:
-        self._retriever, self.subsets = retriever, subsets
+        code = retriever.snapshot.key_code
+        super().__init__(code, code.dims if code.level is None else 2 * subsets.keys.shape[1])
+        self.subsets = subsets
 
-    def search(self, states: torch.Tensor, sources: torch.Tensor, k: int) -> Neighbors:
-        """The `k` nearest entries of each state, (rows, width); row i belongs to source `sources[i]`."""
-        unfilled, places = self._nearest(states, sources.numpy(), k)
-        near = unfilled.filled().arrays
-        found = np.arange(k) < near.counts[:, None]
-        last = np.maximum(near.counts - 1, 0)[:, None]
-        farthest = np.where(found[:, :1], np.take_along_axis(near.squared_distances, last, 1), 0)
-        entry_ids = np.where(found, self.subsets.entry_ids[places], -1) if len(self.subsets.entry_ids) else places
-        return Neighbors(
-            torch.from_numpy(np.where(found, near.squared_distances, farthest)),
-            torch.from_numpy(near.token_ids),
-            torch.from_numpy(entry_ids),
-            torch.from_numpy(found),
-        )
+    def _find(
+        self, first: int, last: int, sources: np.ndarray, queries: np.ndarray, near: NearArrays, places: np.ndarray
+    ) -> None:
+        subsets, found = self.subsets, (near.squared_distances, places)
+        if self._code.level is None:
+            nearest.nearest_floats(queries, first, last, sources, subsets.begins, subsets.keys, *found)
+        else:
+            arrays = subsets.begins, subsets.keys, subsets.norms
+            nearest.nearest_codes(queries, first, last, sources, *arrays, *found)
+        nearest.look_up(first, last, places, subsets.values, subsets.probabilities, *near[1:])
 
-    def search_arrays(self, states: torch.Tensor, sources: torch.Tensor, k: int) -> UnfilledArrays:
-        """The same, as compiled mixtures take it; the search runs when they need its results."""
-        return self._nearest(states, sources.numpy(), k)[0]
-
-    def _nearest(self, states: torch.Tensor, sources: np.ndarray, k: int) -> tuple[UnfilledArrays, np.ndarray]:
-        """The nearest entries, and (rows, k) their slots in the subsets, -1 where there are none."""
-        code, subsets = self._retriever.snapshot.key_code, self.subsets
-        given = np.ascontiguousarray(states.detach().to("cpu", torch.float32).numpy())
-        rows = len(given)
-        distances, places = np.full((rows, k), np.inf, np.float32), np.full((rows, k), -1, np.int64)
-        near = NearArrays(
-            distances, np.zeros((rows, k), np.int64), np.zeros(rows, np.int64), np.zeros((rows, k), np.float32)
-        )
-        stored = subsets.values, subsets.probabilities
-        projection = code.projection if given.shape[1] != code.dims else None
-        if code.level is None:
-            points = given if projection is None else np.zeros((rows, code.dims), np.float32)
-
-            def search(first: int, last: int) -> None:
-                if projection is not None:
-                    unchanged = np.zeros(code.dims, np.float32), np.ones(code.dims, np.float32)
-                    nearest.project_rows(given, first, last, projection, *unchanged, points)
-                found = distances, places
-                nearest.nearest_floats(points, first, last, sources, subsets.begins, subsets.keys, *found)
-                nearest.look_up(first, last, places, *stored, *near[1:])
-
-            return UnfilledArrays(near, search), places
-        queries = np.zeros((rows, 2 * subsets.keys.shape[1]), np.float32)
-        if projection is None:
-            queries[:, : code.dims] = code.levels(given)
-        level = np.float32(code.level)
-
-        def search_codes(first: int, last: int) -> None:
-            if projection is not None:
-                nearest.project_rows(given, first, last, projection, *code.levels_line, queries)
-            arrays = subsets.begins, subsets.keys, subsets.norms, distances, places
-            nearest.nearest_codes(queries, first, last, sources, *arrays)
-            nearest.look_up(first, last, places, *stored, *near[1:])
-            distances[first:last] *= level
-
-        return UnfilledArrays(near, search_codes), places
+    def _entry_ids(self, places: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self.subsets.entry_ids[places] if len(self.subsets.entry_ids) else places
+        return found

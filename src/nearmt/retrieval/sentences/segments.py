@@ -1,13 +1,13 @@
 """Segments of the sentence index: the terms of consecutive sentences, and which of them have each n-gram."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from nearmt.datastore import SentenceIndexRecord, Snapshot, check_file
+from nearmt.datastore import SentenceIndexRecord, Snapshot
 from nearmt.errors import StoreDamagedError
+from nearmt.retrieval.arrays import map_arrays
 from nearmt.retrieval.sentences import selection
 from nearmt.retrieval.sentences.terms import terms_of_all
 
@@ -89,23 +89,8 @@ def _is_first(values: np.ndarray) -> np.ndarray:
 
 
 def load_segment(folder: Path, record: SentenceIndexRecord) -> Segment:
-    """Map the files of an index, after checking them: compiled code does not validate what it reads."""
-    arrays = []
-    for name, checksum in record.files.items():
-        path = folder / name
-        try:
-            found = path.stat()
-        except OSError as error:
-            raise StoreDamagedError(f"{path} is missing or cannot be read: run nearmt verify") from error
-        _check_once(path, checksum, found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns)
-        arrays.append(np.load(path, mmap_mode="r"))
+    """Map the files of an index."""
     try:
-        return Segment(0, *arrays)
+        return Segment(0, *map_arrays(folder, record.files))
     except TypeError as error:
         raise StoreDamagedError(f"the sentence index of {folder} is incomplete: run nearmt verify") from error
-
-
-@lru_cache(maxsize=256)
-def _check_once(path: Path, checksum: str, *_identity: int) -> None:
-    """Compare a file with its checksum, once in a process as long as it stays the same file and is not written to."""
-    check_file(path, checksum)

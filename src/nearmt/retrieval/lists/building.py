@@ -1,0 +1,90 @@
+"""Building the index of lists in the files of a store, and loading it."""
+
+from pathlib import Path
+
+import numpy as np
+
+from nearmt.compiled.dots import LANES
+from nearmt.datastore import LISTS, IndexRecord, Snapshot, sha256_of
+from nearmt.errors import SettingError, StoreDamagedError
+from nearmt.progress import Progress, silent
+from nearmt.retrieval import arranging
+from nearmt.retrieval.arrays import ArrayFile, map_arrays
+from nearmt.retrieval.lists.clusters import Arranged, Clusters, count_lists, divided, sample_size, slots_of
+from nearmt.retrieval.lists.index import ListIndex, Part
+
+LIST_PROBES = 8  # lists that are read for a row
+_FEWEST_ENTRIES = 8192  # with fewer, comparing all of them takes no longer
+_MOST_ENTRIES = 1 << 32
+_READ = 1 << 16  # keys at a time
+_WRITTEN = 1 << 12  # blocks at a time
+_ARRAYS = {"groups": "u1", "per-group": "<i8", "centroids": "u1", "sizes": "<i8", "ids": "<u4", "keys": "u1"}
+
+
+def is_lists(factory: str | None) -> bool:
+    """True if an index is one of lists: lists or lists:NUMBER."""
+    return factory is not None and factory.partition(":")[0] == LISTS
+
+
+def check_lists(factory: str) -> None:
+    """Refuse a malformed name of an index of lists."""
+    _, colon, given = factory.partition(":")
+    if colon and not (given.isdecimal() and int(given) > 0):
+        raise SettingError(f"`index` must be lists or lists:NUMBER, with the number of lists, not {factory}")
+
+
+def suits_lists(snapshot: Snapshot) -> bool:
+    """True if lists are the default index of a store: keys are bytes whose differences are distances, and not few."""
+    return snapshot.key_code.level is not None and len(snapshot) > _FEWEST_ENTRIES
+
+
+def build_lists(
+    snapshot: Snapshot, factory: str | None, num_probes: int, path: Path, progress: Progress = silent, seed: int = 1
+) -> IndexRecord:
+    """Index all entries of a snapshot in files whose names begin with that of `path`."""
+    total = len(snapshot)
+    if snapshot.key_code.level is None:
+        raise SettingError("`index` lists needs keys of type int8 with reduced dimensions: leave out `keys` and `dims`")
+    if total >= _MOST_ENTRIES:
+        raise SettingError(f"`index` lists holds fewer than {_MOST_ENTRIES:,} entries, and the store has {total:,}")
+    given = (factory or LISTS).partition(":")[2]
+    num_lists = int(given) if given else count_lists(total)
+    rows = np.random.default_rng(seed).choice(total, sample_size(num_lists, total), replace=False)
+    clusters = Clusters.trained(np.asarray(snapshot.keys[np.sort(rows)]), num_lists, seed)
+    lists = np.empty(total, np.int32)
+    for start in range(0, total, _READ):
+        lists[start : start + _READ] = clusters.assign(snapshot.keys[start : start + _READ])
+        progress("indexing", min(start + _READ, total), total)
+    sizes, begins = divided(lists, len(clusters))
+    order, slots = slots_of(lists, begins)
+    paths = {array: path.with_name(f"{path.name}-{array}.npy") for array in _ARRAYS}
+    small = {"groups": clusters.groups, "per-group": clusters.lists_per_group, "centroids": clusters.lists}
+    for array, content in {**small, "sizes": sizes}.items():
+        with ArrayFile(paths[array], _ARRAYS[array]) as file:
+            file.append(content.reshape(-1))
+    with ArrayFile(paths["ids"], _ARRAYS["ids"]) as ids, ArrayFile(paths["keys"], _ARRAYS["keys"]) as keys:
+        for first in range(0, int(begins[-1]), _WRITTEN):
+            blocks = Arranged.empty(min(_WRITTEN, int(begins[-1]) - first), clusters.dims)
+            low, high = np.searchsorted(slots, [LANES * first, LANES * (first + _WRITTEN)])
+            own = order[low:high]
+            arranging.arrange(snapshot.keys, own, slots[low:high] - LANES * first, own, *blocks)
+            ids.append(blocks.ids)
+            keys.append(blocks.keys.reshape(-1))
+    checksums = {path.name: sha256_of(path) for path in paths.values()}
+    size = sum(path.stat().st_size for path in paths.values())
+    return IndexRecord(LISTS, f"{LISTS}:{len(clusters)}", num_probes, total, checksums, reranked=0, bytes=size)
+
+
+def load_lists(snapshot: Snapshot, record: IndexRecord, folder: Path) -> ListIndex:
+    """Map the files of an index, and add the snapshot's later entries in memory."""
+    dims = snapshot.key_code.dims
+    try:
+        groups, per_group, centroids, sizes, ids, keys = map_arrays(folder, record.files)
+        clusters = Clusters(groups.reshape(-1, dims), np.asarray(per_group), centroids.reshape(-1, dims))
+        begins = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(-(-sizes // LANES), out=begins[1:])
+        arranged = Arranged(keys.reshape(int(begins[-1]), -1, 2 * LANES), np.full(len(ids), np.inf, np.float32), ids)
+    except ValueError as error:
+        raise StoreDamagedError(f"the index of {folder} does not match the store: run nearmt verify") from error
+    arranging.norms_of(arranged.keys, begins, np.asarray(sizes), arranged.norms)
+    return ListIndex.starting_with(clusters, Part(begins, arranged), record.num_entries, record.num_probes)

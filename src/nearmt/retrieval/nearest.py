@@ -1,0 +1,286 @@
+"""Compiled search: the nearest entries of each row among those of its own sentences, or of the lists nearest to it."""
+
+import numpy as np
+
+from nearmt.compiled import compiled
+from nearmt.compiled.dots import LANES, ROWS, dots
+
+_FARTHEST = 1e300  # greater than every distance, but not than that of an empty slot
+
+
+@compiled
+def _insert(distance, place, distances, places, found):  # type: ignore[no-untyped-def]
+    """Insert into a sorted row; of equal distances the one inserted first stays first. Returns the number found."""
+    k = len(distances)
+    slot = found if found < k else k - 1
+    while slot > 0 and distances[slot - 1] > distance:
+        distances[slot], places[slot] = distances[slot - 1], places[slot - 1]
+        slot -= 1
+    distances[slot], places[slot] = distance, place
+    return min(found + 1, k)
+
+
+@compiled
+def _num_together(row, last_row, subsets):  # type: ignore[no-untyped-def]
+    """How many rows from `row` on belong to one subset, at most ROWS."""
+    count = 1
+    while count < ROWS and row + count < last_row and subsets[row + count] == subsets[row]:
+        count += 1
+    return count
+
+
+@compiled
+def _rounded(query, limit, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with 16-bit multiples of a query less 128. Returns the factor, and the square of the rounded query."""
+    greatest = 1.0
+    for dim in range(len(query)):
+        greatest = max(greatest, abs(query[dim] - 128.0))
+    factor = 2.0 ** np.floor(np.log2(limit / greatest))  # a power of two, so that whole numbers stay exact
+    square = 0.0
+    for dim in range(len(query)):
+        level = np.rint((query[dim] - 128.0) * factor)
+        out[dim] = np.int16(level)
+        square += (level / factor + 128) ** 2
+    return factor, square
+
+
+@compiled
+def _round_rows(queries, row, count, group, factors, squares):  # type: ignore[no-untyped-def]
+    """Round `count` queries from `row` on. Returns the error of distances in single precision."""
+    limit = min(32767.0, (2.0**31 - 1) / (255 * group.shape[1]))  # so that no sum of products exceeds 32 bits
+    for number in range(count):
+        factor, squares[number] = _rounded(queries[row + number], limit, group[number])
+        factors[number] = -2 / factor
+    return 2.0**-20 * (2.0**14 * group.shape[1] + squares[:count].max())
+
+
+@compiled
+def _bound(least, k, rounding):  # type: ignore[no-untyped-def]
+    """No distance above it is among the k smallest: k blocks have one below, up to `rounding`."""
+    if len(least) <= k:
+        return _FARTHEST
+    return min(np.float64(np.partition(least, k - 1)[k - 1]) + rounding, _FARTHEST)
+
+
+@compiled
+def _nearest_of_blocks(norms, factor, products, least, bound, distances, places):  # type: ignore[no-untyped-def]
+    """Find the nearest slots in the blocks that may have them. Returns how many were found."""
+    k, found = len(distances), 0
+    for block in range(len(norms) // LANES):
+        if least[block] > bound:
+            continue
+        for lane in range(LANES * block, LANES * (block + 1)):
+            distance = norms[lane] + np.float64(factor) * products[lane]
+            if distance <= bound and (found < k or distance < distances[k - 1]):
+                found = _insert(distance, lane, distances, places, found)
+    return found
+
+
+@compiled
+def nearest_codes(queries, first_row, last_row, subsets, begins, keys, norms, distances, places):  # type: ignore[no-untyped-def]
+    """The nearest of keys that `gather` arranged, for rows `first_row` … `last_row` - 1, by their slots, nearest first.
+
+    queries (rows, dims) are in the units of the keys. Row i searches the slots from begins[s] to begins[s + 1], with
+    s = subsets[i], both multiples of LANES; rows of one subset are adjacent. Only the query is rounded, to about a
+    hundredth of a unit; Σ (q - k)² is then exact, as Σ q² + Σ (k² - 256 k) - 2 Σ (q - 128) k. Norms of empty slots are
+    infinite. Slots of the result that stay empty are left as they are.
+    """
+    dims, k = 2 * keys.shape[1], distances.shape[1]
+    most = (begins[1:] - begins[:-1]).max()
+    group, products = np.zeros((ROWS, dims), np.int16), np.empty((ROWS, most), np.int32)
+    factors, squares, least = np.zeros(ROWS, np.float32), np.zeros(ROWS), np.empty((ROWS, most // LANES), np.float32)
+    best = np.empty(k)
+    row = first_row
+    while row < last_row:
+        count = _num_together(row, last_row, subsets)
+        rounding = _round_rows(queries, row, count, group, factors, squares)
+        first, end = begins[subsets[row]], begins[subsets[row] + 1]
+        num_blocks = (end - first) // LANES
+        for block in range(num_blocks):
+            dots(keys, norms, first // LANES + block, group, factors, products, least, block)
+        for number in range(count):
+            bound = _bound(least[number, :num_blocks], k, rounding)
+            found = _nearest_of_blocks(
+                norms[first:end], factors[number], products[number], least[number], bound, best, places[row + number]
+            )
+            for slot in range(found):
+                distances[row + number, slot] = max(best[slot] + squares[number], 0.0)
+                places[row + number, slot] += first
+        row += count
+
+
+@compiled(fastmath={"reassoc", "contract", "nsz"})  # sums in any order, but infinity counts
+def nearest_floats(queries, first_row, last_row, subsets, begins, keys, distances, places):  # type: ignore[no-untyped-def]
+    """The same for keys (slots, dims) of type float32, as they are."""
+    k = distances.shape[1]
+    for row in range(first_row, last_row):
+        found, query = 0, queries[row]
+        for slot in range(begins[subsets[row]], begins[subsets[row] + 1]):
+            distance = np.float32(0)
+            for dim in range(len(query)):
+                difference = query[dim] - keys[slot, dim]
+                distance += difference * difference
+            if found < k or distance < distances[row, k - 1]:
+                found = _insert(distance, slot, distances[row], places[row], found)
+
+
+@compiled
+def look_up(first_row, last_row, places, values, probabilities, tokens, counts, found_probabilities):  # type: ignore[no-untyped-def]
+    """Fill the rows with what stands in the slots that were found, and count these."""
+    for row in range(first_row, last_row):
+        count = 0
+        while count < places.shape[1] and places[row, count] >= 0:
+            place = places[row, count]
+            tokens[row, count], found_probabilities[row, count] = values[place], probabilities[place]
+            count += 1
+        counts[row] = count
+
+
+@compiled
+def _score(keys, norms, first, end, rows, group, factors, work, place, origin):  # type: ignore[no-untyped-def]
+    """Compare four queries with blocks, from `place` on; `rows` has a bit for each query that they belong to."""
+    products, least, own_norms, origins = work
+    for block in range(first, end):
+        dots(keys, norms, block, group, factors, products, least, place)
+        for number in range(ROWS):
+            if not (rows >> number) & 1:
+                least[number, place] = np.inf
+        own_norms[LANES * place : LANES * (place + 1)] = norms[LANES * block : LANES * (block + 1)]
+        origins[place] = origin + block
+        place += 1
+    return place
+
+
+@compiled
+def _best(number, places, factor, rounding, work, distances, slots):  # type: ignore[no-untyped-def]
+    """Find the nearest slots for one of the queries in what `_score` has filled. Returns how many were found."""
+    products, least, own_norms, _ = work
+    bound = _bound(least[number, :places], len(distances), rounding)
+    return _nearest_of_blocks(
+        own_norms[: LANES * places], factor, products[number], least[number], bound, distances, slots
+    )
+
+
+@compiled
+def _workspace(blocks):  # type: ignore[no-untyped-def]
+    """Arrays that `_score` fills for at most so many blocks: products, least distances, norms, and where from."""
+    return (
+        np.empty((ROWS, LANES * blocks), np.int32),
+        np.empty((ROWS, blocks), np.float32),
+        np.empty(LANES * blocks, np.float32),
+        np.empty(blocks, np.int64),
+    )
+
+
+@compiled
+def _nearest_lists(count, probes, clusters, group, factors, rounding, of_group, work, best, slots, chosen):  # type: ignore[no-untyped-def]
+    """Fill `chosen` (ROWS, probed lists) with the nearest lists of each query, -1 where there are fewer."""
+    group_keys, group_norms, begins, keys, norms, numbers = clusters
+    everyone = (1 << count) - 1
+    if len(of_group) <= probes[0]:
+        of_group[:] = everyone
+    else:
+        of_group[:] = 0
+        places = _score(group_keys, group_norms, 0, len(group_keys), everyone, group, factors, work, 0, 0)
+        for number in range(count):
+            found = _best(number, places, factors[number], rounding, work, best[: probes[0]], slots)
+            for i in range(found):
+                of_group[slots[i]] |= 1 << number
+    places = 0
+    for number in range(len(of_group)):
+        if of_group[number]:
+            blocks = begins[number], begins[number + 1]
+            places = _score(keys, norms, *blocks, of_group[number], group, factors, work, places, 0)
+    chosen[:] = -1
+    for number in range(count):
+        found = _best(number, places, factors[number], rounding, work, best[: probes[1]], slots)
+        for i in range(found):
+            chosen[number, i] = numbers[LANES * work[3][slots[i] // LANES] + slots[i] % LANES]
+
+
+@compiled
+def nearest_lists(queries, first_row, last_row, num_groups, clusters, found):  # type: ignore[no-untyped-def]
+    """Fill `found` (rows,) with the nearest list of each row; the arguments are those of `nearest_in_lists`."""
+    dims, probes = 2 * clusters[0].shape[1], np.array([num_groups, 1])
+    group, factors, squares = np.zeros((ROWS, dims), np.int16), np.zeros(ROWS, np.float32), np.zeros(ROWS)
+    of_group, chosen = np.zeros(len(clusters[2]) - 1, np.int64), np.empty((ROWS, 1), np.int64)
+    work = _workspace(max(len(clusters[0]), len(clusters[3])))
+    best, slots = np.empty(num_groups), np.empty(num_groups, np.int64)
+    for row in range(first_row, last_row, ROWS):
+        count = min(ROWS, last_row - row)
+        rounding = _round_rows(queries, row, count, group, factors, squares)
+        _nearest_lists(count, probes, clusters, group, factors, rounding, of_group, work, best, slots, chosen)
+        found[row : row + count] = chosen[:count, 0]
+
+
+@compiled
+def nearest_in_lists(queries, first_row, last_row, probes, clusters, parts, distances, entry_ids):  # type: ignore[no-untyped-def]
+    """The nearest entries of rows `first_row` … `last_row` - 1 among those of their nearest lists, nearest first.
+
+    Distances are as in `nearest_codes`. A row's result does not depend on the other rows; they only share the work.
+    probes: how many groups and lists are read for a row. clusters: keys and norms of the groups' centroids; begins
+    (groups + 1,) of each group's lists, in blocks; keys and norms of the lists' centroids, and the list in each of
+    their slots. parts: three times the begins (lists + 1,) of each list, in blocks, and keys, norms and ids of entries;
+    the third part is one list that all rows read. Places of the result that stay empty are left as they are.
+    """
+    begins_0, keys_0, norms_0, ids_0 = parts[0]
+    begins_1, keys_1, norms_1, ids_1 = parts[1]
+    _, keys_2, norms_2, ids_2 = parts[2]
+    num_lists, dims, k = len(begins_0) - 1, 2 * keys_0.shape[1], distances.shape[1]
+    longest = 0
+    for number in range(num_lists):
+        longest = max(longest, begins_0[number + 1] - begins_0[number] + begins_1[number + 1] - begins_1[number])
+    most = min(ROWS * probes[1] * longest, len(keys_0) + len(keys_1)) + len(keys_2)
+    work = _workspace(max(most, len(clusters[0]), len(clusters[3]), 1))
+    group, factors, squares = np.zeros((ROWS, dims), np.int16), np.zeros(ROWS, np.float32), np.zeros(ROWS)
+    of_group, of_list = np.zeros(len(clusters[2]) - 1, np.int64), np.zeros(num_lists, np.int64)  # a bit for each row
+    chosen, touched = np.empty((ROWS, probes[1]), np.int64), np.empty(ROWS * probes[1], np.int64)
+    room = max(k, probes[0], probes[1])
+    best, slots = np.empty(room), np.empty(room, np.int64)
+    second, third = np.int64(1) << 40, np.int64(1) << 41  # tell the parts' blocks apart
+    for row in range(first_row, last_row, ROWS):
+        count = min(ROWS, last_row - row)
+        rounding = _round_rows(queries, row, count, group, factors, squares)
+        _nearest_lists(count, probes, clusters, group, factors, rounding, of_group, work, best, slots, chosen)
+        num_touched = 0
+        for number in range(count):
+            for i in range(probes[1]):
+                if chosen[number, i] >= 0:
+                    if not of_list[chosen[number, i]]:
+                        touched[num_touched] = chosen[number, i]
+                        num_touched += 1
+                    of_list[chosen[number, i]] |= 1 << number
+        places = 0
+        for number in np.sort(touched[:num_touched]):
+            first, end = begins_0[number], begins_0[number + 1]
+            places = _score(keys_0, norms_0, first, end, of_list[number], group, factors, work, places, 0)
+            first, end = begins_1[number], begins_1[number + 1]
+            places = _score(keys_1, norms_1, first, end, of_list[number], group, factors, work, places, second)
+            of_list[number] = 0
+        places = _score(keys_2, norms_2, 0, len(keys_2), (1 << count) - 1, group, factors, work, places, third)
+        for number in range(count):
+            found = _best(number, places, factors[number], rounding, work, best[:k], slots)
+            for i in range(found):
+                distances[row + number, i] = max(best[i] + squares[number], 0.0)
+                origin, lane = work[3][slots[i] // LANES], slots[i] % LANES
+                if origin >= third:
+                    entry_ids[row + number, i] = ids_2[LANES * (origin - third) + lane]
+                elif origin >= second:
+                    entry_ids[row + number, i] = ids_1[LANES * (origin - second) + lane]
+                else:
+                    entry_ids[row + number, i] = ids_0[LANES * origin + lane]
+
+
+@compiled
+def look_up_entries(first_row, last_row, entry_ids, values, halves, floats, tokens, counts, probabilities):  # type: ignore[no-untyped-def]
+    """Fill the rows with what is stored with the entries that were found, and count these.
+
+    `halves` are the stored probabilities as 16-bit numbers, and `floats` (65536,) what these stand for.
+    """
+    for row in range(first_row, last_row):
+        count = 0
+        while count < entry_ids.shape[1] and entry_ids[row, count] >= 0:
+            entry = entry_ids[row, count]
+            tokens[row, count], probabilities[row, count] = values[entry], floats[halves[entry]]
+            count += 1
+        counts[row] = count
