@@ -5,7 +5,7 @@ import numpy as np
 from nearmt.compiled import compiled
 from nearmt.compiled.dots import LANES, ROWS, dots
 
-_FARTHEST = 1e300  # greater than every distance, but not than that of an empty slot
+_HALVINGS, _ENOUGH = 16, 4  # the search for a threshold ends with so many values more than needed
 
 
 @compiled
@@ -55,24 +55,83 @@ def _round_rows(queries, row, count, group, factors, squares):  # type: ignore[n
 
 
 @compiled
-def _bound(least, k, rounding):  # type: ignore[no-untyped-def]
-    """No distance above it is among the k smallest: k blocks have one below, up to `rounding`."""
-    if len(least) <= k:
-        return _FARTHEST
-    return min(np.float64(np.partition(least, k - 1)[k - 1]) + rounding, _FARTHEST)
+def _workspace(blocks):  # type: ignore[no-untyped-def]
+    """Arrays for at most so many blocks: products, least distances, norms, and where from; the rest is for `_best`."""
+    return (
+        np.empty((ROWS, LANES * blocks), np.int32),
+        np.empty((ROWS, blocks), np.float32),
+        np.empty(LANES * blocks, np.float32),
+        np.empty(blocks, np.int64),
+        np.empty(LANES * blocks, np.float32),
+        np.empty(blocks, np.int64),
+    )
 
 
 @compiled
-def _nearest_of_blocks(norms, factor, products, least, bound, distances, places):  # type: ignore[no-untyped-def]
-    """Find the nearest slots in the blocks that may have them. Returns how many were found."""
-    k, found = len(distances), 0
-    for block in range(len(norms) // LANES):
-        if least[block] > bound:
-            continue
-        for lane in range(LANES * block, LANES * (block + 1)):
-            distance = norms[lane] + np.float64(factor) * products[lane]
-            if distance <= bound and (found < k or distance < distances[k - 1]):
-                found = _insert(distance, lane, distances, places, found)
+def _score(keys, norms, first, end, rows, group, factors, work, place, origin):  # type: ignore[no-untyped-def]
+    """Compare four queries with blocks, from `place` on; `rows` has a bit for each query that they belong to."""
+    products, least, own_norms, origins, _, _ = work
+    for block in range(first, end):
+        dots(keys, norms, block, group, factors, products, least, place)
+        for number in range(ROWS):
+            if not (rows >> number) & 1:
+                least[number, place] = np.inf
+        for lane in range(LANES):
+            own_norms[LANES * place + lane] = norms[LANES * block + lane]
+        origins[place] = origin + block
+        place += 1
+    return place
+
+
+@compiled
+def _threshold(values, k):  # type: ignore[no-untyped-def]
+    """A number that at least `k` of some values do not exceed, and not many more; infinite if fewer are finite."""
+    lowest, highest, finite = np.float32(np.inf), np.float32(-np.inf), 0
+    for i in range(len(values)):
+        is_finite = values[i] < np.inf
+        lowest = min(lowest, values[i])
+        highest = max(highest, values[i] if is_finite else np.float32(-np.inf))
+        finite += np.int32(is_finite)
+    if finite < k:
+        return np.float32(np.inf)
+    for _ in range(_HALVINGS):
+        middle = np.float32(0.5) * (lowest + highest)
+        count = np.int32(0)
+        for i in range(len(values)):
+            count += np.int32(values[i] <= middle)
+        if count < k:
+            lowest = middle
+        else:
+            highest = middle
+            if count <= k + _ENOUGH:
+                break
+    return highest
+
+
+@compiled
+def _best(number, places, factor, rounding, work, distances, slots):  # type: ignore[no-untyped-def]
+    """Find the nearest slots for one of four queries in some blocks, of which `work` has the products and so on.
+
+    First the least distance of every block tells which blocks may have one of them, then single precision which slots.
+    Of equal distances, the first one comes first. Returns how many were found.
+    """
+    products, least, norms, _, near, kept = work
+    k, count, found = len(distances), 0, 0
+    bound = _threshold(least[number, :places], k) + rounding
+    for place in range(places):
+        if least[number, place] <= bound and least[number, place] < np.inf:
+            kept[count] = place
+            for lane in range(LANES):
+                product = np.float32(products[number, LANES * place + lane])
+                near[LANES * count + lane] = norms[LANES * place + lane] + factor * product
+            count += 1
+    bound = _threshold(near[: LANES * count], k) + rounding
+    for i in range(LANES * count):
+        if near[i] <= bound and near[i] < np.inf:
+            slot = LANES * kept[i // LANES] + i % LANES
+            distance = norms[slot] + np.float64(factor) * products[number, slot]
+            if found < k or distance < distances[k - 1]:
+                found = _insert(distance, slot, distances, slots, found)
     return found
 
 
@@ -86,23 +145,19 @@ def nearest_codes(queries, first_row, last_row, subsets, begins, keys, norms, di
     infinite. Slots of the result that stay empty are left as they are.
     """
     dims, k = 2 * keys.shape[1], distances.shape[1]
-    most = (begins[1:] - begins[:-1]).max()
-    group, products = np.zeros((ROWS, dims), np.int16), np.empty((ROWS, most), np.int32)
-    factors, squares, least = np.zeros(ROWS, np.float32), np.zeros(ROWS), np.empty((ROWS, most // LANES), np.float32)
+    work = _workspace(max((begins[1:] - begins[:-1]).max() // LANES, 1))
+    group, factors, squares = np.zeros((ROWS, dims), np.int16), np.zeros(ROWS, np.float32), np.zeros(ROWS)
     best = np.empty(k)
     row = first_row
     while row < last_row:
         count = _num_together(row, last_row, subsets)
         rounding = _round_rows(queries, row, count, group, factors, squares)
         first, end = begins[subsets[row]], begins[subsets[row] + 1]
-        num_blocks = (end - first) // LANES
-        for block in range(num_blocks):
-            dots(keys, norms, first // LANES + block, group, factors, products, least, block)
+        everyone = (1 << count) - 1
+        _score(keys, norms, first // LANES, end // LANES, everyone, group, factors, work, 0, 0)
         for number in range(count):
-            bound = _bound(least[number, :num_blocks], k, rounding)
-            found = _nearest_of_blocks(
-                norms[first:end], factors[number], products[number], least[number], bound, best, places[row + number]
-            )
+            blocks = (end - first) // LANES
+            found = _best(number, blocks, factors[number], rounding, work, best, places[row + number])
             for slot in range(found):
                 distances[row + number, slot] = max(best[slot] + squares[number], 0.0)
                 places[row + number, slot] += first
@@ -134,42 +189,6 @@ def look_up(first_row, last_row, places, values, probabilities, tokens, counts, 
             tokens[row, count], found_probabilities[row, count] = values[place], probabilities[place]
             count += 1
         counts[row] = count
-
-
-@compiled
-def _score(keys, norms, first, end, rows, group, factors, work, place, origin):  # type: ignore[no-untyped-def]
-    """Compare four queries with blocks, from `place` on; `rows` has a bit for each query that they belong to."""
-    products, least, own_norms, origins = work
-    for block in range(first, end):
-        dots(keys, norms, block, group, factors, products, least, place)
-        for number in range(ROWS):
-            if not (rows >> number) & 1:
-                least[number, place] = np.inf
-        own_norms[LANES * place : LANES * (place + 1)] = norms[LANES * block : LANES * (block + 1)]
-        origins[place] = origin + block
-        place += 1
-    return place
-
-
-@compiled
-def _best(number, places, factor, rounding, work, distances, slots):  # type: ignore[no-untyped-def]
-    """Find the nearest slots for one of the queries in what `_score` has filled. Returns how many were found."""
-    products, least, own_norms, _ = work
-    bound = _bound(least[number, :places], len(distances), rounding)
-    return _nearest_of_blocks(
-        own_norms[: LANES * places], factor, products[number], least[number], bound, distances, slots
-    )
-
-
-@compiled
-def _workspace(blocks):  # type: ignore[no-untyped-def]
-    """Arrays that `_score` fills for at most so many blocks: products, least distances, norms, and where from."""
-    return (
-        np.empty((ROWS, LANES * blocks), np.int32),
-        np.empty((ROWS, blocks), np.float32),
-        np.empty(LANES * blocks, np.float32),
-        np.empty(blocks, np.int64),
-    )
 
 
 @compiled
