@@ -10,7 +10,8 @@ For each setting, networks are trained on DEV and translate TEST, in batches of 
     sentences:ENTRIES:DIMS     the same with fewer dimensions of the keys
     pruned:ENTRIES:PERCENT     the same without this part of the entries: those that the model knows best, as PLAC does
     merged:ENTRIES             the same without entries whose nearest neighbour has the same token
-    tokens:PROBES:RERANKED     the index of all tokens
+    tokens:PROBES              the index of all tokens, with so many lists searched
+    tokens:PROBES:RERANKED     the same with an index of faiss
     both:ENTRIES               the two together
     exact                      all tokens, compared one by one
 
@@ -34,8 +35,10 @@ SETTINGS = (
     "sentences:4000",
     "sentences:8000",
     "sentences:16000",
-    "tokens:8:32",
-    "tokens:32:96",
+    "tokens:4",
+    "tokens:8",
+    "tokens:16",
+    "tokens:64",
     "exact",
     "both:4000",
 )
@@ -44,8 +47,7 @@ SETTINGS = (
 def open_with(snapshot: Any, setting: str) -> Any:
     """The retriever of a setting."""
     from nearmt.datastore import Snapshot
-    from nearmt.retrieval.modes import CombinedRetriever
-    from nearmt.retrieval.search import Retriever
+    from nearmt.retrieval.modes import CombinedRetriever, open_tokens
     from nearmt.retrieval.sentences.retriever import SentenceRetriever
 
     kind, *given = setting.split(":")
@@ -63,8 +65,10 @@ def open_with(snapshot: Any, setting: str) -> Any:
         return CombinedRetriever(snapshot, by_sentences=SentenceRetriever(snapshot, max_entries=numbers[0]))
     if kind == "exact":
         return exact_retriever(snapshot)
-    index = replace(snapshot.manifest.index, num_probes=numbers[0], reranked=numbers[1])
-    return Retriever(Snapshot(snapshot.folder, replace(snapshot.manifest, index=index)))
+    index = replace(snapshot.manifest.index, num_probes=numbers[0])
+    if len(numbers) > 1:
+        index = replace(index, reranked=numbers[1])
+    return open_tokens(Snapshot(snapshot.folder, replace(snapshot.manifest, index=index)))
 
 
 def with_dims(snapshot: Any, dims: int) -> Any:
@@ -91,9 +95,9 @@ def known_entries(snapshot: Any) -> tuple[np.ndarray, np.ndarray]:
     """
     import torch
 
-    from nearmt.retrieval.search import Retriever
+    from nearmt.retrieval.modes import open_tokens
 
-    retriever = Retriever(snapshot, reranked=16)
+    retriever = open_tokens(snapshot)
     probabilities = np.asarray(snapshot.probabilities, np.float32)
     known, is_repeated = probabilities.copy(), np.zeros(len(snapshot), bool)
     for start in range(0, len(snapshot), 1024):
