@@ -44,22 +44,46 @@ def raise_maxima(maxima: torch.Tensor, rows: torch.Tensor, indices: torch.Tensor
 @compiled
 def _topk_below(rows: Any, maxima: Any, values: Any, indices: Any) -> None:
     """Fill `values` and `indices` (rows, count). Blocks that cannot contain one of the greatest are not read."""
-    count, width = values.shape[1], rows.shape[1]
+    count = values.shape[1]
     for row in range(len(rows)):
         best, places = values[row], indices[row]
-        best[:] = -np.inf
-        places[:] = 0
-        found = 0
-        for block in range(maxima.shape[1]):
-            if found == count and not maxima[row, block] > best[-1]:
+        bound = _nth_greatest(maxima[row], best)
+        _read_blocks(rows[row], maxima[row], bound, best, places)
+        if not best[count - 1] >= bound:  # some maxima are greater than the values of their blocks
+            _read_blocks(rows[row], maxima[row], np.float32(-np.inf), best, places)
+
+
+@compiled
+def _nth_greatest(numbers: Any, best: Any) -> Any:
+    """The n-th greatest number, where n is the length of `best`, which is overwritten."""
+    best[:] = -np.inf
+    last = len(best) - 1
+    for number in numbers:
+        if number > best[last]:
+            place = last
+            while place > 0 and best[place - 1] < number:
+                best[place] = best[place - 1]
+                place -= 1
+            best[place] = number
+    return best[last]
+
+
+@compiled
+def _read_blocks(row: Any, maxima: Any, bound: Any, best: Any, places: Any) -> None:
+    """Fill `best` and `places` with the greatest values of the blocks whose maximum is at least `bound`."""
+    best[:] = -np.inf
+    places[:] = 0
+    count, found = len(best), 0
+    for block in range(len(maxima)):
+        if maxima[block] < bound or (found == count and not maxima[block] > best[count - 1]):
+            continue
+        for i in range(block * BLOCK, min(len(row), (block + 1) * BLOCK)):
+            value = row[i]
+            if found == count and not value > best[count - 1]:
                 continue
-            for i in range(block * BLOCK, min(width, (block + 1) * BLOCK)):
-                value = rows[row, i]
-                if found == count and not value > best[-1]:
-                    continue
-                found = min(found + 1, count)
-                place = found - 1
-                while place > 0 and best[place - 1] < value:
-                    best[place], places[place] = best[place - 1], places[place - 1]
-                    place -= 1
-                best[place], places[place] = value, i
+            found = min(found + 1, count)
+            place = found - 1
+            while place > 0 and best[place - 1] < value:
+                best[place], places[place] = best[place - 1], places[place - 1]
+                place -= 1
+            best[place], places[place] = value, i
