@@ -12,6 +12,7 @@ For each setting, networks are trained on DEV and translate TEST, in batches of 
     merged:ENTRIES             the same without entries whose nearest neighbour has the same token
     tokens:PROBES              the index of all tokens, with so many lists searched
     tokens:PROBES:RERANKED     the same with an index of faiss
+    lists:PROBES:DIMS          lists made of fewer dimensions of the keys
     both:ENTRIES               the two together
     exact                      all tokens, compared one by one
 
@@ -63,6 +64,8 @@ def open_with(snapshot: Any, setting: str) -> Any:
         return SentenceRetriever(without_entries(snapshot, dropped), max_entries=numbers[0])
     if kind == "both":
         return CombinedRetriever(snapshot, by_sentences=SentenceRetriever(snapshot, max_entries=numbers[0]))
+    if kind == "lists":
+        return lists_of_dims(snapshot, *numbers)
     if kind == "exact":
         return exact_retriever(snapshot)
     index = replace(snapshot.manifest.index, num_probes=numbers[0])
@@ -85,6 +88,19 @@ def with_dims(snapshot: Any, dims: int) -> Any:
         projection=code.projection[:, :dims].copy(),
     )
     return reduced
+
+
+def lists_of_dims(snapshot: Any, probes: int, dims: int) -> Any:
+    """A search in lists of the first principal components of the keys, made in memory."""
+    from nearmt.retrieval.lists.clusters import Clusters, count_lists, sample_size
+    from nearmt.retrieval.lists.index import ListIndex, Part
+    from nearmt.retrieval.lists.retriever import ListRetriever
+
+    reduced, count = with_dims(snapshot, dims), count_lists(len(snapshot))
+    rows = np.random.default_rng(1).choice(len(snapshot), sample_size(count, len(snapshot)), replace=False)
+    clusters = Clusters.trained(np.asarray(reduced.keys[np.sort(rows)]), count)
+    stored = Part.of(reduced.keys, clusters.assign(reduced.keys), len(clusters), 0)
+    return ListRetriever(reduced, ListIndex.starting_with(clusters, stored, len(snapshot), probes))
 
 
 def known_entries(snapshot: Any) -> tuple[np.ndarray, np.ndarray]:

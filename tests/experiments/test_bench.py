@@ -41,7 +41,7 @@ def measured(client, tmp_path_factory):
 
 def test_every_table_is_measured_and_written(measured):
     out, content = measured
-    assert set(content["tables"]) == set(TABLES) - {"own", "job", "sentences"}
+    assert set(content["tables"]) == set(TABLES) - {"own", "job", "sizes"}
     methods = [f"{name}, K={k}" for k in (2, 4) for name in ("vanilla", "uniform", "adaptive", "robust")]
     assert set(content["tables"]["methods"]["3"]) == {"base", *methods}
     assert any("generate" in name for name in content["tables"]["engines"]["1"])
@@ -98,7 +98,7 @@ def test_a_store_is_timed_with_its_own_model_on_real_text(measured, client, tmp_
     assert "×" in table.rows[1][-1]
     with pytest.raises(SettingError, match="needs `text`"):
         BenchSettings(tables=("own",))
-    with pytest.raises(SettingError, match="only used by the tables own, job and sentences"):
+    with pytest.raises(SettingError, match="only used by the tables own, job and sizes"):
         BenchSettings(tables=("search",), text=text)
     with pytest.raises(SettingError, match="cannot be read"):
         run_bench(client.store, out, BenchSettings(**{**vars(chosen), "text": tmp_path / "none"}))
@@ -127,15 +127,13 @@ def grown(client, tmp_path_factory):
     out = tmp_path_factory.mktemp("grown")
     text = out / "in.de"
     text.write_text("".join(f"{source}\n" for source, _ in client.test_pairs[:5]), encoding="utf-8")
-    chosen = BenchSettings(
-        **{**vars(SETTINGS), "entries": 20_000, "tables": ("sentences",), "batches": (3,), "text": text}
-    )
+    chosen = BenchSettings(**{**vars(SETTINGS), "entries": 20_000, "tables": ("sizes",), "batches": (3,), "text": text})
     return out / "out", run_bench(client.store, out / "out", chosen, client.model)
 
 
-def test_retrieval_by_sentences_is_measured_at_several_sizes(grown):
+def test_retrieval_is_measured_at_several_sizes(grown):
     _, content = grown
-    found = content["tables"]["sentences"]
+    found = content["tables"]["sizes"]
     assert list(found["stores"]) == ["1000", "4000", "20000"]
     for size, store in found["stores"].items():
         assert store["store"]["entries"] >= int(size)
@@ -143,8 +141,10 @@ def test_retrieval_by_sentences_is_measured_at_several_sizes(grown):
         assert store["warm"]["sources"] == store["cold"]["sources"] == 4
         assert store["warm"]["choosing"]["median"] > 0
         assert store["warm"]["opening"]["processor"] > 0
+        assert store["tokens"]["opening"]["processor"] > 0
     times = found["translation"]["3"]
-    assert list(times) == ["base", "1000", "4000", "20000"]
+    grown = [f"{retrieval} {size}" for retrieval in ("sentences", "tokens") for size in (1000, 4000, 20000)]
+    assert list(times) == ["base", *grown]
     assert len({result["tokens"] for result in times.values()}) == 1, "all give the same output"
     assert all(result["processor_ratio"] > 0 for result in times.values())
     (table,) = [table for heading, table in tables(content) if "as the store grows" in heading]
@@ -155,7 +155,7 @@ def test_retrieval_by_sentences_is_measured_at_several_sizes(grown):
 
 def test_a_grown_store_has_changed_copies_and_is_reused(grown, client, monkeypatch):
     out, _ = grown
-    source, store = Snapshot.open(client.store), Snapshot.open(out / "sentences-20000.store")
+    source, store = Snapshot.open(client.store), Snapshot.open(out / "grown-20000.store")
     total, entries = len(source.sentences), len(source)
     assert (store.keys[:entries] == source.keys).all()
     assert (store.keys[entries : 2 * entries] != source.keys).any()

@@ -40,7 +40,7 @@ class _ModelOptions:
         Path | None,
         model_option(
             "--model",
-            help="Folder of the model to time; for the tables own, job and sentences, the store's model. Default: a "
+            help="Folder of the model to time; for the tables own, job and sizes, the store's model. Default: a "
             "random model of the size of opus-mt.",
             show_default=False,
         ),
@@ -68,11 +68,11 @@ class _IndexOptions:
 class _MeasuringOptions:
     tables: Annotated[
         str,
-        measuring_option("--tables", help="What to measure, comma-separated; also: scale, own, job, sentences."),
+        measuring_option("--tables", help="What to measure, comma-separated; also: scale, own, job, sizes."),
     ] = "methods,engines,original,parts,building,search,recall,growth,living"
     text: Annotated[
         Path | None,
-        measuring_option("--text", help="File with one sentence per line, for own, job and sentences."),
+        measuring_option("--text", help="File with one sentence per line, for own, job and sizes."),
     ] = None
     batches: Annotated[str, measuring_option("--batches", help="Batch sizes, comma-separated.")] = "1,16,32,64"
     k: Annotated[str, measuring_option("--k", help="Numbers of neighbours, comma-separated.")] = "8,16,32"

@@ -1,4 +1,4 @@
-"""Grows a store of real sentences, to measure retrieval by sentences in large memories."""
+"""Grows a store of real sentences, to measure retrieval from large memories."""
 
 import json
 import random
@@ -13,6 +13,7 @@ import numpy as np
 
 from nearmt.corpus import SentencePair
 from nearmt.datastore import (
+    BOTH,
     SENTENCES,
     BuildProgress,
     CommitData,
@@ -49,9 +50,9 @@ def grown_store(folder: Path, source: Snapshot, entries: int, progress: Progress
     if not manifest.build.is_complete:
         with track_memory(costs, "storing"):
             manifest = _grow(folder, manifest, source, entries, progress)
-    if manifest.sentence_index is None:
+    if manifest.index is None:
         with track_memory(costs, "indexing"):
-            indexes = index_snapshot(Snapshot(folder, manifest), IndexSettings(retrieval=SENTENCES), progress)
+            indexes = index_snapshot(Snapshot(folder, manifest), IndexSettings(retrieval=BOTH), progress)
         indexes.added_to(manifest).save(folder)
     replace_file(folder / COSTS_FILE, json.dumps({**build_costs(folder), **costs}).encode())
     return Snapshot.open(folder)

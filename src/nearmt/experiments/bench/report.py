@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nearmt.datastore import SENTENCES, TOKENS
 from nearmt.experiments.report import LineChart, Table
 
 _TITLES = {
@@ -17,7 +18,7 @@ _TITLES = {
     "scale": "A large store",
     "own": "The store with its own model on real text, milliseconds per sentence (× base per token)",
     "job": "A whole file with the store's own model, milliseconds per segment (× base)",
-    "sentences": "Retrieval by sentences as the store grows",
+    "sizes": "Retrieval as the store grows",
     "living": "One search of a store with 10 % recent additions and 10 % removed, milliseconds",
 }
 
@@ -162,7 +163,7 @@ def _scale(results: Mapping[str, Any]) -> Table:
     return Table(("", ""), tuple(rows))
 
 
-def _sentences(results: Mapping[str, Any]) -> Table:
+def _sizes(results: Mapping[str, Any]) -> Table:
     stores, translation = results["stores"], results["translation"]
 
     def made(step: str) -> Callable[[Mapping[str, Any]], str]:
@@ -175,6 +176,9 @@ def _sentences(results: Mapping[str, Any]) -> Table:
     def opening(state: str) -> Callable[[Mapping[str, Any]], str]:
         return lambda found: "{seconds:.2f} ({processor:.2f})".format(**found[state]["opening"])
 
+    def memory(state: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda found: f"{found[state]['anonymous_bytes'] / 1e6:.0f}"
+
     def quantiles(state: str, part: str) -> Callable[[Mapping[str, Any]], str]:
         return lambda found: " / ".join(f"{1000 * seconds:.2f}" for seconds in found[state][part].values())
 
@@ -186,8 +190,10 @@ def _sentences(results: Mapping[str, Any]) -> Table:
         "indexing, seconds (peak additional memory)": made("indexing"),
         "opening, seconds (processor time)": opening("warm"),
         "opening from disk, seconds (processor time)": opening("cold"),
-        "additional anonymous memory, MB": lambda found: f"{found['warm']['anonymous_bytes'] / 1e6:.0f}",
+        "additional anonymous memory, MB": memory("warm"),
         "mapped files in memory, MB": lambda found: f"{found['warm']['mapped_bytes'] / 1e6:.0f}",
+        "index of tokens: opening, seconds (processor time)": opening("tokens"),
+        "index of tokens: additional anonymous memory, MB": memory("tokens"),
         "choosing sentences for a source, ms of processor time (median / 95 %)": quantiles("warm", "choosing"),
         "copying their entries, ms of processor time": quantiles("warm", "copying"),
         "both, ms": quantiles("warm", "both"),
@@ -196,13 +202,15 @@ def _sentences(results: Mapping[str, Any]) -> Table:
     }
     rows = [(name, *(cell(found) for found in stores.values())) for name, cell in cells.items()]
     for batch, timings in translation.items():
-        base, grown = timings["base"], [timings[size] for size in stores]
+        base = timings["base"]
         alone = f"{1000 * base['median'] / base['sentences']:.1f} ±{base['spread'] / 2:.0%}"
-        times = (_time_text(found["median"] / found["sentences"], found["ratio"], found["spread"]) for found in grown)
-        rows.append((f"translation, batch {batch}, ms per sentence (base: {alone})", *times))
-        for name, ratio in (("time", "of_smallest"), ("processor time", "processor_of_smallest")):
-            rows.append((f"the same, {name} × the smallest", *(f"×{found[ratio]:.3f}" for found in grown)))
-        rows.append(("the same, processor time × base", *(f"×{found['processor_ratio']:.3f}" for found in grown)))
+        for retrieval in (SENTENCES, TOKENS):
+            grown = [timings[f"{retrieval} {size}"] for size in stores]
+            times = (_time_text(one["median"] / one["sentences"], one["ratio"], one["spread"]) for one in grown)
+            rows.append((f"{retrieval}: translation, batch {batch}, ms per sentence (base: {alone})", *times))
+            for name, ratio in (("time", "of_smallest"), ("processor time", "processor_of_smallest")):
+                rows.append((f"the same, {name} × the smallest", *(f"×{one[ratio]:.3f}" for one in grown)))
+            rows.append(("the same, processor time × base", *(f"×{one['processor_ratio']:.3f}" for one in grown)))
     return Table(("", *(f"{int(size):,} entries" for size in stores)), tuple(rows))
 
 
@@ -232,7 +240,7 @@ _TABLES: dict[str, Callable[[Mapping[str, Any]], Table]] = {
     "recall": _recall,
     "growth": _growth,
     "living": _living,
-    "sentences": _sentences,
+    "sizes": _sizes,
     "scale": _scale,
     "own": _own,
     "job": _job,

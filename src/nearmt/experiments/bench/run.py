@@ -28,8 +28,8 @@ from nearmt.experiments.bench.own import own_text, whole_job
 from nearmt.experiments.bench.parts import TimedDecoder, profile
 from nearmt.experiments.bench.scale import scale
 from nearmt.experiments.bench.search import growth, search_by_k
-from nearmt.experiments.bench.sentences import measure_sizes
 from nearmt.experiments.bench.settings import OF_STORE, BenchSettings
+from nearmt.experiments.bench.sizes import measure_sizes
 from nearmt.experiments.bench.systems import (
     RealQueries,
     Run,
@@ -282,8 +282,8 @@ class _Bench:
         assert self.settings.text is not None
         return whole_job(self.translator, self.settings.text, self.settings.rounds, self.progress)
 
-    def sentences(self) -> dict[str, Any]:
-        """Retrieval by sentences, in stores that were grown from the given one to several sizes."""
+    def sizes(self) -> dict[str, Any]:
+        """Retrieval by sentences and by tokens, in stores that were grown from the given one to several sizes."""
         return measure_sizes(self.source, lambda: self.translator, self.out, self.settings, self.progress)
 
     def living(self) -> dict[str, Any]:

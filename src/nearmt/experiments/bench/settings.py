@@ -7,7 +7,7 @@ from nearmt.errors import SettingError
 from nearmt.retrieval.search import PROBES, RERANKED
 
 _USUAL = ("methods", "engines", "original", "parts", "building", "search", "recall", "growth", "living", "scale")
-OF_STORE = ("own", "job", "sentences")  # tables about the given store with its own model; they need real text
+OF_STORE = ("own", "job", "sizes")  # tables about the given store with its own model; they need real text
 TABLES = (*_USUAL, *OF_STORE)
 
 
@@ -31,7 +31,7 @@ class BenchSettings:
     engine: str = "auto"
     device: str = "cpu"
     dtype: str = "float32"
-    text: Path | None = None  # sentences for the tables own, job and sentences, one per line
+    text: Path | None = None  # sentences for the tables own, job and sizes, one per line
     busy: int = 0  # other processes that compute during the measurement
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class BenchSettings:
         if needing and self.text is None:
             raise SettingError(f"the table {min(needing)} needs `text`: a file with one sentence per line")
         if not needing and self.text is not None:
-            raise SettingError("`text` is only used by the tables own, job and sentences: add one to `tables`")
+            raise SettingError("`text` is only used by the tables own, job and sizes: add one to `tables`")
         for name in ("entries", "beam", "source_length", "output_length", "rounds"):
             if getattr(self, name) < 1:
                 raise SettingError(f"`{name}` must be at least 1")

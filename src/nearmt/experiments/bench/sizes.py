@@ -1,4 +1,4 @@
-"""Measures retrieval by sentences in stores of several sizes: building, opening, look-ups, memory and translation."""
+"""Measures retrieval from stores of several sizes: building, opening, look-ups, memory and translation."""
 
 import os
 import resource
@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearmt.datastore import Snapshot
+from nearmt.datastore import SENTENCES, TOKENS, Snapshot
 from nearmt.decoding.decoder import Decoder
 from nearmt.experiments.bench.grown import grown_store
 from nearmt.experiments.bench.materials import build_costs, describe_store
 from nearmt.experiments.bench.own import num_tokens, real_sources, real_texts
 from nearmt.experiments.bench.peak_memory import anonymous_bytes, mapped_bytes
 from nearmt.experiments.bench.settings import BenchSettings
-from nearmt.experiments.bench.timing import interleaved, summarize
+from nearmt.experiments.bench.timing import Timing, interleaved, summarize
 from nearmt.methods.damping import STAGES, Damping
 from nearmt.methods.metak import MetaK
 from nearmt.progress import Progress
+from nearmt.retrieval.modes import StoreRetriever, open_retriever
 from nearmt.retrieval.sentences.retriever import SentenceRetriever
 from nearmt.translator import Translator
 
@@ -42,7 +43,7 @@ def measure_sizes(
     stores = {}
     for divisor in _DIVISORS:
         size = settings.entries // divisor
-        stores[str(size)] = grown_store(out / f"sentences-{size}.store", source, size, progress).folder
+        stores[str(size)] = grown_store(out / f"grown-{size}.store", source, size, progress).folder
     found = {size: measure_store(folder, settings.text) for size, folder in stores.items()}
     return {"stores": found, "translation": translation_times(translator(), stores, settings, progress)}
 
@@ -62,11 +63,33 @@ def measure_store(folder: Path, text: Path) -> dict[str, Any]:
     texts, snapshot = real_texts(text), Snapshot.open(folder)
     found = {"sentences": len(snapshot.sentences), "store": describe_store(snapshot), "made": build_costs(folder)}
     del snapshot
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        found["tokens"] = process.submit(open_tokens_index, folder).result()
     for name, count in (("warm", _LOOKED_UP), ("cold", _COLD)):
         # A process of its own: its memory is that of the store, and files that it does not map can leave the cache.
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
             found[name] = process.submit(look_up, folder, texts[: count + 1], name == "cold").result()
     return found
+
+
+def open_tokens_index(folder: Path) -> dict[str, Any]:
+    """Open the index of tokens, whose files are in memory, as a process that translates does."""
+    anonymous, mapped = anonymous_bytes(), mapped_bytes()
+    opened, opening = _opened(folder, TOKENS)
+    found = {
+        "opening": opening,
+        "anonymous_bytes": anonymous_bytes() - anonymous,
+        "mapped_bytes": mapped_bytes() - mapped,
+    }
+    del opened
+    return found
+
+
+def _opened(folder: Path, retrieval: str) -> tuple[StoreRetriever, dict[str, float]]:
+    """A retriever, and the seconds that opening it took."""
+    began, began_processor = time.perf_counter(), time.process_time()
+    retriever = open_retriever(Snapshot.open(folder), retrieval)
+    return retriever, {"seconds": time.perf_counter() - began, "processor": time.process_time() - began_processor}
 
 
 def look_up(folder: Path, texts: Sequence[str], is_cold: bool) -> dict[str, Any]:
@@ -75,9 +98,8 @@ def look_up(folder: Path, texts: Sequence[str], is_cold: bool) -> dict[str, Any]
     if is_cold:
         drop_from_cache(folder)
     anonymous, mapped = anonymous_bytes(), mapped_bytes()
-    began, began_processor = time.perf_counter(), time.process_time()
-    retriever = SentenceRetriever(Snapshot.open(folder))
-    opening = {"seconds": time.perf_counter() - began, "processor": time.process_time() - began_processor}
+    retriever, opening = _opened(folder, SENTENCES)
+    assert isinstance(retriever, SentenceRetriever)
     retriever.start(texts[:1])  # loads the compiled code
     if is_cold:
         drop_from_cache(folder)  # opening has read the sentence index to check it
@@ -125,13 +147,17 @@ def drop_from_cache(folder: Path) -> None:
 def translation_times(
     translator: Translator, stores: Mapping[str, Path], settings: BenchSettings, progress: Progress
 ) -> dict[str, Any]:
-    """Return batch size → base or store → seconds and ratios, in interleaved rounds."""
+    """Return batch size → the model alone or retrieval and size → seconds and ratios, in interleaved rounds."""
     assert settings.text is not None
     model, method, rounds = translator.model, unused_network(max(settings.k)), settings.rounds
     texts, sources = real_sources(settings.text, model)
-    retrievers = {size: SentenceRetriever(Snapshot.open(folder)) for size, folder in stores.items()}
+    retrievers = {
+        f"{retrieval} {size}": open_retriever(Snapshot.open(folder), retrieval)
+        for retrieval in (SENTENCES, TOKENS)
+        for size, folder in stores.items()
+    }
     results = {}
-    total = len(settings.batches) * (1 + len(stores)) * (rounds + 1)
+    total = len(settings.batches) * (1 + len(retrievers)) * (rounds + 1)
     done = 0
 
     def report() -> None:
@@ -142,20 +168,24 @@ def translation_times(
     for batch in settings.batches:
         decoding = replace(translator.decoding, batch_size=batch)
         decoders = {"base": Decoder(model, None, None, decoding)} | {
-            size: Decoder(model, retriever, method, decoding) for size, retriever in retrievers.items()
+            name: Decoder(model, retriever, method, decoding) for name, retriever in retrievers.items()
         }
         runs = {name: partial(num_tokens, decoder, sources, texts) for name, decoder in decoders.items()}
         timings = interleaved(runs, rounds, on_run=report)
-        base, smallest = timings["base"], timings[next(iter(stores))]
+        found = {name: _compared(timings, name, next(iter(stores))) for name in runs}
+        times = summarize(timings)
         results[str(batch)] = {
-            name: {
-                **found,
-                "processor_ratio": timings[name].processor_over(base),
-                "of_smallest": timings[name].over(smallest),
-                "processor_of_smallest": timings[name].processor_over(smallest),
-                "sentences": len(sources),
-                "tokens": runs[name](),
-            }
-            for name, found in summarize(timings).items()
+            name: {**times[name], **found[name], "sentences": len(sources), "tokens": runs[name]()} for name in runs
         }
     return results
+
+
+def _compared(timings: Mapping[str, Timing], name: str, smallest: str) -> dict[str, float]:
+    """Ratios of a timing to the model alone, and to the same retrieval from the smallest store."""
+    timing, retrieval = timings[name], name.partition(" ")[0]
+    first = timings.get(f"{retrieval} {smallest}", timing)
+    return {
+        "processor_ratio": timing.processor_over(timings["base"]),
+        "of_smallest": timing.over(first),
+        "processor_of_smallest": timing.processor_over(first),
+    }
