@@ -24,6 +24,7 @@ from nearmt.training.cache import NeighborCache
 Pairs = str | Path | Sequence[Path] | Iterable[SentencePair | tuple[str, str]]
 
 MAX_MEMORY_SENTENCES = 2000
+_MAX_BLOCKS, _BLOCK_SENTENCES = 5, 10  # of held-out sentences: at most so many blocks, none smaller than that
 _CACHED_TOKENS = 2048
 _PROJECTED_ROWS = 512
 
@@ -86,6 +87,29 @@ class DevSet:
             [self.sources[i] for i in sentence_ids],
             excluded if any(sentences is not None for sentences in excluded) else None,
         )
+
+
+def held_out_blocks(num_sentences: int, share: float, seed: int = 1) -> list[int]:
+    """The sentences to hold out, ascending: a few blocks of adjacent ones, one in each part of the set.
+
+    Adjacent sentences are usually of one document. If they were on both sides, a network could be selected for what it
+    has learnt of a document by heart.
+    """
+    count = min(num_sentences, max(1, round(num_sentences * share)))
+    num_blocks = min(_MAX_BLOCKS, max(1, count // _BLOCK_SENTENCES))
+    rng, chosen = random.Random(seed), list[int]()
+    for block in range(num_blocks):
+        start, end = (num_sentences * number // num_blocks for number in (block, block + 1))
+        size = min(end - start, count * (block + 1) // num_blocks - count * block // num_blocks)
+        first = rng.randint(start, end - size)
+        chosen += range(first, first + size)
+    return chosen
+
+
+def evenly(numbers: Sequence[int], count: int) -> list[int]:
+    """At most `count` of some numbers, from all parts of the sequence."""
+    count = min(count, len(numbers))
+    return [numbers[len(numbers) * i // count] for i in range(count)]
 
 
 def dev_from_pairs(model: Seq2Seq, snapshot: Snapshot, pairs: Sequence[SentencePair], origin: str) -> DevSet:

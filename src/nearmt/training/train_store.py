@@ -1,11 +1,10 @@
 """Training the networks of a store and tuning its baselines, on a dev set.
 
-Whole sentences of the dev set are held out. Settings are ranked by likelihood on the cached neighbours, and the best
-few are used to translate the held-out sentences. For vanilla, the best BLEU wins. The settings of adaptive differ by
-less than the error of such scores, so the likeliest of those close to the best BLEU wins.
+Blocks of adjacent sentences of the dev set are held out. Settings are ranked by likelihood on the cached neighbours,
+and the best two are used to translate held-out sentences. For vanilla, the better BLEU wins. The settings of adaptive
+differ by less than the error of such scores, so the likeliest of those close to the best BLEU wins.
 """
 
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -36,7 +35,7 @@ from nearmt.progress import Progress, silent
 from nearmt.retrieval.modes import StoreRetriever
 from nearmt.retrieval.recall import compare_with_exact
 from nearmt.training.cache import NeighborCache
-from nearmt.training.devset import DevSet, collect_cache
+from nearmt.training.devset import DevSet, collect_cache, evenly, held_out_blocks
 from nearmt.training.fit_damping import fit_damping
 from nearmt.training.schedule import TrainingSettings
 from nearmt.training.train_metak import TrainedMetaK, train_metak
@@ -55,7 +54,7 @@ class AdaptationSettings:
     max_k: int = 32
     training: TrainingSettings = field(default_factory=TrainingSettings)
     held_out_share: float = 0.2
-    max_trials: int = 5  # the likeliest settings of each method, which compete by translating held-out sentences
+    max_trials: int = 2  # the likeliest settings of each method, which compete by translating held-out sentences
     max_decoded: int = 200  # held-out sentences that each of them translates
     temperature: float | None = None  # if given, no other is tried
     paper: bool = False  # raw features, T fixed to 10 (or `temperature`), all of dev for training and selection
@@ -126,11 +125,11 @@ class StoreTrainer:
         """Train, and keep the translations that settings were chosen by."""
         began = time.monotonic()
         cache = collect_cache(self.model, self.retriever, dev, self.settings.max_k, self.progress)
-        held_out = self._held_out(len(dev))
+        held_out = held_out_blocks(len(dev), self.settings.held_out_share, self.settings.seed)
         split = _Split(cache, cache) if self.settings.paper else _Split(*cache.split(held_out))
         trained = self._train_metak(split)
         variants = self._train_variants(split)
-        decoded = dev.held_out(held_out[: self.settings.max_decoded])
+        decoded = dev.held_out(evenly(held_out, self.settings.max_decoded))
         adaptive, vanilla = self._choose(decoded, trained, self._vanilla_candidates(split))
         network = adaptive.best.method
         assert isinstance(network, MetaK)
@@ -164,11 +163,6 @@ class StoreTrainer:
         )
         return TrainedStore(networks, record, adaptive.best.outputs, decoded.references)
 
-    def _held_out(self, num_sentences: int) -> list[int]:
-        order = list(range(num_sentences))
-        random.Random(self.settings.seed).shuffle(order)
-        return order[: max(1, round(num_sentences * self.settings.held_out_share))]
-
     def _training_settings(self) -> TrainingSettings:
         training = self.settings.training
         return replace(training, raw_features=True) if self.settings.paper else training
@@ -186,8 +180,7 @@ class StoreTrainer:
             on_check=lambda step, loss: self.progress("training", step, settings.steps),
         )
         trained = sorted((self._damped(candidate, split) for candidate in trained), key=lambda t: t.loss)
-        most = self.settings.max_trials
-        return trained[:most] + [t for t in trained[most:] if t.network.temperature in PAPER_VANILLA]
+        return trained[: self.settings.max_trials]
 
     def _train_variants(self, split: _Split) -> dict[str, TrainedVariant]:
         settings = self._training_settings()
@@ -214,12 +207,13 @@ class StoreTrainer:
         return replace(trained, loss=fitted.loss)
 
     def _vanilla_candidates(self, split: _Split) -> list[tuple[Method, float]]:
-        """The likeliest settings and the paper's, with their losses on the held-out part."""
+        """The likeliest settings with their losses on the held-out part; with `paper`, the paper's settings as well."""
         fixed = [self.settings.temperature] if self.settings.temperature else None
         ranked = rank_vanilla(split.training, self.settings.max_k, fixed)
         methods = [candidate.method for candidate in ranked[: self.settings.max_trials]]
-        papers = [replace(method, k=min(method.k, self.settings.max_k)) for method in PAPER_VANILLA.values()]
-        methods += [method for method in papers if method not in methods]
+        if self.settings.paper:
+            papers = [replace(method, k=min(method.k, self.settings.max_k)) for method in PAPER_VANILLA.values()]
+            methods += [method for method in papers if method not in methods]
         return [(method, vanilla_loss(split.held_out, method)) for method in methods]
 
     def _choose(

@@ -1,6 +1,5 @@
 """One domain of the experiments: its store, and its tokenised dev and test sets."""
 
-import random
 from functools import cached_property
 from typing import Any
 
@@ -17,10 +16,8 @@ from nearmt.progress import Progress, silent
 from nearmt.retrieval.search import Retriever
 from nearmt.store import Store, build
 from nearmt.training.cache import NeighborCache
-from nearmt.training.devset import DevSet, collect_cache, dev_from_pairs, load_pairs
+from nearmt.training.devset import DevSet, collect_cache, dev_from_pairs, held_out_blocks, load_pairs
 from nearmt.training.train_store import AdaptationSettings
-
-_HELD_OUT_SHARE = AdaptationSettings.held_out_share
 
 
 class TestSet:
@@ -109,7 +106,7 @@ class Domain:
 
     @cached_property
     def dev_key(self) -> str:
-        return digest_pairs(self._load(self.config.dev))
+        return digest({"pairs": digest_pairs(self._load(self.config.dev)), "held_out": "blocks"})
 
     @cached_property
     def dev(self) -> DevSet:
@@ -125,9 +122,7 @@ class Domain:
     @cached_property
     def held_out(self) -> list[int]:
         """The dev sentences that are not used for training."""
-        order = list(range(len(self.dev)))
-        random.Random(1).shuffle(order)
-        return order[: max(1, round(len(order) * _HELD_OUT_SHARE))]
+        return held_out_blocks(len(self.dev), AdaptationSettings.held_out_share)
 
     def parts(self, max_k: int, sentences: int | None = None) -> tuple[NeighborCache, NeighborCache]:
         """Return the parts of the dev cache for training, at most `sentences` sentences, and for selection."""

@@ -25,7 +25,7 @@ from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.search import Retriever
 from nearmt.training.cache import NeighborCache
-from nearmt.training.devset import load_pairs
+from nearmt.training.devset import evenly, load_pairs
 from nearmt.training.fit_damping import fit_damping
 from nearmt.training.schedule import TrainingSettings
 from nearmt.training.train_metak import train_metak
@@ -206,7 +206,7 @@ class Lab:
 
     def _judged(self, domain: Domain, method: Method) -> ScoredOutputs:
         """Some held-out dev sentences, translated."""
-        held_out = domain.dev.held_out(domain.held_out[: self.config.judged_sentences])
+        held_out = domain.dev.held_out(evenly(domain.held_out, self.config.judged_sentences))
         decoder = Decoder(self.model, domain.retriever, method, self.decoding)
         stage = f"{domain.name}: choosing"
         return translate_held_out(decoder, held_out, lambda done: self.progress(stage, done, len(held_out)))
