@@ -30,6 +30,7 @@ from nearmt.errors import CorpusError, SettingError
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.indexing import IndexSettings, index_snapshot
+from nearmt.retrieval.lists.building import check_keys, is_lists
 
 _READ_PAIRS = 1024
 # Reasons of the ingestor not to store a new sentence → reasons in the manifest.
@@ -111,13 +112,20 @@ class Builder:
             raise
         self.build_index()
 
+    def _check_index(self) -> None:
+        """Refuse impossible settings before any work."""
+        dims, width = self.settings.dims, self.model.width
+        if is_lists(self.settings.index):
+            check_keys(self.settings.key_type, is_reduced=dims is not None and dims < width)
+        self.settings.indexing.check(width)
+
     def start(self, inputs: Sequence[str | Path], format: str | None = None) -> None:
         """Start a new build; an unfinished build in the folder is deleted.
 
         All files are read once before decoding starts, so that an error at the end of a large memory is reported
         within seconds and the progress has a total.
         """
-        self.settings.indexing.check(self.model.width)
+        self._check_index()
         described = describe_inputs(inputs)
         is_stream = any(item["name"] == "-" for item in described)
         num_pairs = None if is_stream else self._count(inputs, format)
@@ -157,7 +165,7 @@ class Builder:
 
     def check_resumable(self, inputs: Sequence[str | Path], format: str | None = None) -> None:
         """Refuse to resume a build with other inputs, another model or other settings."""
-        self.settings.indexing.check(self.model.width)
+        self._check_index()
         manifest = Manifest.load(self.folder)
         check_model(manifest, self.model, self.folder)
         if manifest.model["engine"] != self.model.engine:

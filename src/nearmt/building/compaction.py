@@ -28,6 +28,7 @@ from nearmt.errors import StoreDamagedError, StoreError, StoreLockedError
 from nearmt.outputs import UNFINISHED
 from nearmt.progress import Progress, silent
 from nearmt.retrieval.indexing import Indexes, IndexSettings, forget_collections, index_snapshot
+from nearmt.retrieval.lists.building import can_be_in_lists, is_lists
 
 _WORK = "compacting"  # the folder of a running compaction
 LOCK_TIMEOUT = 120.0  # seconds to wait for another writer
@@ -170,6 +171,7 @@ def _refuse_damaged(snapshot: Snapshot, progress: Progress) -> None:
 def index_settings_for(copied: Snapshot, original: Manifest) -> IndexSettings:
     """The index settings of the original; if the copy has too few entries for them, the index is chosen by size."""
     settings = IndexSettings.of(original)
-    if settings.fewest_entries(original.key_dims) <= len(copied):
-        return settings
-    return replace(settings, factory=None)
+    is_impossible = is_lists(settings.factory) and not can_be_in_lists(copied)
+    if is_impossible or settings.fewest_entries(original.key_dims) > len(copied):
+        return replace(settings, factory=None)
+    return settings

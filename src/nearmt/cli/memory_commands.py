@@ -28,6 +28,7 @@ from nearmt.errors import SettingError
 from nearmt.outputs import is_stream
 
 if TYPE_CHECKING:
+    from nearmt.datastore import Snapshot
     from nearmt.retrieval.indexing import IndexSettings
 
 _STANDARD_OUTPUT = Path("/dev/stdout")
@@ -175,12 +176,12 @@ class _IndexOptions:
         index_option("--retrieval", help="sentences, tokens or both. Default: as it is.", show_default=False),
     ] = None
 
-    def settings(self, present: "IndexSettings") -> "IndexSettings":
+    def settings(self, snapshot: "Snapshot") -> "IndexSettings":
         """The present settings of a store with those that are given."""
         from nearmt.retrieval.indexing import IndexSettings
         from nearmt.retrieval.lists.building import is_lists
 
-        settings = present
+        present, settings = snapshot.manifest.index, IndexSettings.of(snapshot.manifest)
         is_for_tokens = any(option is not None for option in (self.index, self.uri, self.memory))
         if self.retrieval is not None:
             if self.retrieval == "sentences":
@@ -189,8 +190,8 @@ class _IndexOptions:
         elif settings.retrieval == "sentences" and is_for_tokens:
             settings = replace(settings, retrieval="tokens")
         if self.index is not None or self.uri is not None:
-            factory = None if self.index == "faiss" else self.index
-            if is_lists(factory) != is_lists(settings.factory):
+            factory = self.index if self.index != "faiss" else None if self.memory else _faiss_factory(snapshot)
+            if present is not None and is_lists(factory) != present.is_lists:
                 settings = replace(settings, num_probes=None, reranked=None)  # they were for the other kind
             settings = replace(settings, factory=factory, uri=self.uri, memory=None)
         if self.memory is not None:
@@ -202,17 +203,24 @@ class _IndexOptions:
         )
 
 
+def _faiss_factory(snapshot: "Snapshot") -> str | None:
+    """The faiss index for a store of this size; None if every store of this kind gets one unless told otherwise."""
+    from nearmt.retrieval.index.faiss_index import choose_factory
+    from nearmt.retrieval.lists.building import suits_lists
+
+    return choose_factory(len(snapshot), snapshot.key_code.dims) if suits_lists(snapshot) else None
+
+
 def index(store: StorePath, indexing: _IndexOptions, run: RunOptions) -> None:
     """Rebuild the index of a store, with other settings or in another place: in Milvus, or with faiss.
 
     The store can be used and changed while this runs; trained networks are kept.
     """
-    from nearmt.retrieval.indexing import IndexSettings
     from nearmt.store import Store
 
     run.set_threads()
     opened = Store(store)
-    settings = indexing.settings(IndexSettings.of(opened.manifest))
+    settings = indexing.settings(opened.snapshot())
     try:
         with reporting(run.quiet) as progress:
             described = opened.index(settings, progress)

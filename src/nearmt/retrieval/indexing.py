@@ -31,7 +31,16 @@ from nearmt.retrieval.index.milvus import (
     make_collection,
     owned_prefix,
 )
-from nearmt.retrieval.lists.building import LIST_PROBES, build_lists, check_lists, is_lists, suits_lists
+from nearmt.retrieval.lists.building import (
+    LIST_PROBES,
+    build_lists,
+    can_be_in_lists,
+    check_keys,
+    checked_lists,
+    is_lists,
+    lists_factory,
+    suits_lists,
+)
 from nearmt.retrieval.modes import open_tokens
 from nearmt.retrieval.recall import held_out_states, measure_recall
 from nearmt.retrieval.search import PROBES, RERANKED
@@ -69,7 +78,7 @@ class IndexSettings:
                 "`num_probes` and `reranked` are for an index of tokens: set `retrieval` to tokens or both"
             )
         if is_lists(self.factory):
-            check_lists(str(self.factory))
+            object.__setattr__(self, "factory", checked_lists(str(self.factory)))
             if self.reranked:
                 raise SettingError("`reranked` is not for lists, whose distances are exact: leave it out")
             if self.memory is not None:
@@ -101,6 +110,10 @@ class IndexSettings:
         )
 
     @property
+    def candidates(self) -> int:
+        return RERANKED if self.reranked is None else self.reranked
+
+    @property
     def milvus(self) -> MilvusChoice | None:
         """The type of the index in Milvus, if it is one."""
         return MilvusChoice.parse(self.factory) if self.factory is not None and is_milvus(self.factory) else None
@@ -108,7 +121,7 @@ class IndexSettings:
     def uses_lists(self, snapshot: Snapshot) -> bool:
         """True if the entries of a snapshot are indexed in lists."""
         if self.factory is None:
-            return self.memory is None and suits_lists(snapshot)
+            return self.memory is None and not self.reranked and suits_lists(snapshot)
         return is_lists(self.factory)
 
     def has_made(self, record: IndexRecord | None, snapshot: Snapshot) -> bool:
@@ -116,7 +129,7 @@ class IndexSettings:
         if record is None:
             return False
         if self.uses_lists(snapshot):
-            same = record.is_lists and (self.factory in (None, LISTS) or self.factory == record.factory)
+            same = lists_factory(self.factory, len(snapshot)) == record.factory
         else:
             same = (self.factory_for(len(snapshot), snapshot.key_code.dims), self.uri) == (record.factory, record.uri)
         probes = self.num_probes or _default_probes(record)
@@ -199,6 +212,8 @@ def index_snapshot(
     on to use the one that its networks were trained with.
     """
     manifest = snapshot.manifest
+    if is_lists(settings.factory):
+        check_keys(manifest.key_type, is_reduced=can_be_in_lists(snapshot))
     with storage_errors(snapshot.folder):
         by_sentence = build_sentence_index(snapshot, index_name(manifest, "sentences"), progress)
     if settings.retrieval == SENTENCES:
@@ -230,13 +245,9 @@ def _index_tokens(snapshot: Snapshot, settings: IndexSettings, progress: Progres
 
 
 def _in_lists(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> IndexRecord:
-    name, probes = index_name(snapshot.manifest, LISTS), settings.num_probes or LIST_PROBES
+    path = snapshot.folder / index_name(snapshot.manifest, LISTS)
     with storage_errors(snapshot.folder):
-        return build_lists(snapshot, settings.factory, probes, snapshot.folder / name, progress)
-
-
-def _reranked(settings: IndexSettings) -> int:
-    return RERANKED if settings.reranked is None else settings.reranked
+        return build_lists(snapshot, settings.factory, settings.num_probes or LIST_PROBES, path, progress)
 
 
 def _in_folder(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> IndexRecord:
@@ -252,22 +263,17 @@ def _in_folder(snapshot: Snapshot, settings: IndexSettings, progress: Progress, 
             record = build_parts(snapshot, factory, probes, settings.memory, path, on_progress)
         else:
             record = save_index(build_index(snapshot, factory, probes, on_progress), path)
-    return replace(record, reranked=_reranked(settings))
+    return replace(record, reranked=settings.candidates)
 
 
 def _in_milvus(snapshot: Snapshot, settings: IndexSettings, progress: Progress, home: Path) -> IndexRecord:
     assert settings.milvus is not None
     assert settings.uri is not None
-    total = len(snapshot)
+    total, probes = len(snapshot), settings.num_probes or PROBES
     record = make_collection(
-        home,
-        snapshot,
-        settings.uri,
-        settings.milvus,
-        settings.num_probes or PROBES,
-        lambda done: progress("indexing", done, total),
+        home, snapshot, settings.uri, settings.milvus, probes, lambda done: progress("indexing", done, total)
     )
-    return replace(record, reranked=_reranked(settings))
+    return replace(record, reranked=settings.candidates)
 
 
 def extend_index(folder: Path, manifest: Manifest) -> Manifest:

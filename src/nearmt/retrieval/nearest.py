@@ -6,14 +6,17 @@ from nearmt.compiled import compiled
 from nearmt.compiled.dots import LANES, ROWS, dots
 
 _HALVINGS, _ENOUGH = 16, 4  # the search for a threshold ends with so many values more than needed
+_SECOND, _THIRD = 1 << 40, 1 << 41  # added to the numbers of blocks, these tell the parts apart that blocks come from
 
 
 @compiled
 def _insert(distance, place, distances, places, found):  # type: ignore[no-untyped-def]
-    """Insert into a sorted row; of equal distances the one inserted first stays first. Returns the number found."""
+    """Insert into a row that is sorted by distance, then by place, if it is near enough. Returns the number found."""
     k = len(distances)
+    if found == k and (distance, place) > (distances[k - 1], places[k - 1]):
+        return k
     slot = found if found < k else k - 1
-    while slot > 0 and distances[slot - 1] > distance:
+    while slot > 0 and (distance, place) < (distances[slot - 1], places[slot - 1]):
         distances[slot], places[slot] = distances[slot - 1], places[slot - 1]
         slot -= 1
     distances[slot], places[slot] = distance, place
@@ -86,7 +89,7 @@ def _score(keys, norms, first, end, rows, group, factors, work, place, origin): 
 @compiled
 def _threshold(values, k):  # type: ignore[no-untyped-def]
     """A number that at least `k` of some values do not exceed, and not many more; infinite if fewer are finite."""
-    lowest, highest, finite = np.float32(np.inf), np.float32(-np.inf), 0
+    lowest, highest, finite = np.float32(np.inf), np.float32(-np.inf), np.int32(0)
     for i in range(len(values)):
         is_finite = values[i] < np.inf
         lowest = min(lowest, values[i])
@@ -109,13 +112,25 @@ def _threshold(values, k):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _best(number, places, factor, rounding, work, distances, slots):  # type: ignore[no-untyped-def]
-    """Find the nearest slots for one of four queries in some blocks, of which `work` has the products and so on.
+def _id_at(slot, origins, ids):  # type: ignore[no-untyped-def]
+    """What stands in a slot of scored blocks: an id of one of three arrays; without a first array, the block's slot."""
+    origin, lane = origins[slot // LANES], slot % LANES
+    if origin >= _THIRD:
+        return np.int64(ids[2][LANES * (origin - _THIRD) + lane])
+    if origin >= _SECOND:
+        return np.int64(ids[1][LANES * (origin - _SECOND) + lane])
+    place = LANES * origin + lane
+    return np.int64(ids[0][place]) if len(ids[0]) else place
+
+
+@compiled
+def _best(number, places, factor, rounding, work, ids, distances, found_ids):  # type: ignore[no-untyped-def]
+    """Find the nearest ids for one of four queries in some blocks, of which `work` has the products and so on.
 
     First the least distance of every block tells which blocks may have one of them, then single precision which slots.
-    Of equal distances, the first one comes first. Returns how many were found.
+    Of equal distances, the lower id comes first. Returns how many were found.
     """
-    products, least, norms, _, near, kept = work
+    products, least, norms, origins, near, kept = work
     k, count, found = len(distances), 0, 0
     bound = _threshold(least[number, :places], k) + rounding
     for place in range(places):
@@ -130,8 +145,7 @@ def _best(number, places, factor, rounding, work, distances, slots):  # type: ig
         if near[i] <= bound and near[i] < np.inf:
             slot = LANES * kept[i // LANES] + i % LANES
             distance = norms[slot] + np.float64(factor) * products[number, slot]
-            if found < k or distance < distances[k - 1]:
-                found = _insert(distance, slot, distances, slots, found)
+            found = _insert(distance, _id_at(slot, origins, ids), distances, found_ids, found)
     return found
 
 
@@ -147,7 +161,7 @@ def nearest_codes(queries, first_row, last_row, subsets, begins, keys, norms, di
     dims, k = 2 * keys.shape[1], distances.shape[1]
     work = _workspace(max((begins[1:] - begins[:-1]).max() // LANES, 1))
     group, factors, squares = np.zeros((ROWS, dims), np.int16), np.zeros(ROWS, np.float32), np.zeros(ROWS)
-    best = np.empty(k)
+    best, none = np.empty(k), np.empty(0, np.int64)
     row = first_row
     while row < last_row:
         count = _num_together(row, last_row, subsets)
@@ -157,17 +171,16 @@ def nearest_codes(queries, first_row, last_row, subsets, begins, keys, norms, di
         _score(keys, norms, first // LANES, end // LANES, everyone, group, factors, work, 0, 0)
         for number in range(count):
             blocks = (end - first) // LANES
-            found = _best(number, blocks, factors[number], rounding, work, best, places[row + number])
+            of_row = places[row + number]
+            found = _best(number, blocks, factors[number], rounding, work, (none, none, none), best, of_row)
             for slot in range(found):
                 distances[row + number, slot] = max(best[slot] + squares[number], 0.0)
-                places[row + number, slot] += first
         row += count
 
 
 @compiled(fastmath={"reassoc", "contract", "nsz"})  # sums in any order, but infinity counts
 def nearest_floats(queries, first_row, last_row, subsets, begins, keys, distances, places):  # type: ignore[no-untyped-def]
     """The same for keys (slots, dims) of type float32, as they are."""
-    k = distances.shape[1]
     for row in range(first_row, last_row):
         found, query = 0, queries[row]
         for slot in range(begins[subsets[row]], begins[subsets[row] + 1]):
@@ -175,36 +188,24 @@ def nearest_floats(queries, first_row, last_row, subsets, begins, keys, distance
             for dim in range(len(query)):
                 difference = query[dim] - keys[slot, dim]
                 distance += difference * difference
-            if found < k or distance < distances[row, k - 1]:
-                found = _insert(distance, slot, distances[row], places[row], found)
+            found = _insert(distance, slot, distances[row], places[row], found)
 
 
 @compiled
-def look_up(first_row, last_row, places, values, probabilities, tokens, counts, found_probabilities):  # type: ignore[no-untyped-def]
-    """Fill the rows with what stands in the slots that were found, and count these."""
-    for row in range(first_row, last_row):
-        count = 0
-        while count < places.shape[1] and places[row, count] >= 0:
-            place = places[row, count]
-            tokens[row, count], found_probabilities[row, count] = values[place], probabilities[place]
-            count += 1
-        counts[row] = count
-
-
-@compiled
-def _nearest_lists(count, probes, clusters, group, factors, rounding, of_group, work, best, slots, chosen):  # type: ignore[no-untyped-def]
+def _nearest_lists(count, probes, clusters, group, factors, rounding, of_group, work, best, found_ids, chosen):  # type: ignore[no-untyped-def]
     """Fill `chosen` (ROWS, probed lists) with the nearest lists of each query, -1 where there are fewer."""
     group_keys, group_norms, begins, keys, norms, numbers = clusters
-    everyone = (1 << count) - 1
+    everyone, none = (1 << count) - 1, np.empty(0, np.int64)
     if len(of_group) <= probes[0]:
         of_group[:] = everyone
     else:
         of_group[:] = 0
         places = _score(group_keys, group_norms, 0, len(group_keys), everyone, group, factors, work, 0, 0)
         for number in range(count):
-            found = _best(number, places, factors[number], rounding, work, best[: probes[0]], slots)
+            wanted, ids = best[: probes[0]], (none, none, none)
+            found = _best(number, places, factors[number], rounding, work, ids, wanted, found_ids)
             for i in range(found):
-                of_group[slots[i]] |= 1 << number
+                of_group[found_ids[i]] |= 1 << number
     places = 0
     for number in range(len(of_group)):
         if of_group[number]:
@@ -212,9 +213,32 @@ def _nearest_lists(count, probes, clusters, group, factors, rounding, of_group, 
             places = _score(keys, norms, *blocks, of_group[number], group, factors, work, places, 0)
     chosen[:] = -1
     for number in range(count):
-        found = _best(number, places, factors[number], rounding, work, best[: probes[1]], slots)
-        for i in range(found):
-            chosen[number, i] = numbers[LANES * work[3][slots[i] // LANES] + slots[i] % LANES]
+        wanted, ids = best[: probes[1]], (numbers, none, none)
+        _best(number, places, factors[number], rounding, work, ids, wanted, chosen[number])
+
+
+@compiled
+def _in_order(chosen, count, touched, rows):  # type: ignore[no-untyped-def]
+    """Fill `touched` with the lists that were chosen, each once, and `rows` with a bit for each query that chose it.
+
+    Returns the number of lists.
+    """
+    num_chosen = 0
+    for number in range(count):
+        for place in range(chosen.shape[1]):
+            if chosen[number, place] >= 0:
+                touched[num_chosen] = ROWS * chosen[number, place] + number
+                num_chosen += 1
+    touched[:num_chosen].sort()
+    num_lists = 0
+    for place in range(num_chosen):
+        number, row = touched[place] // ROWS, touched[place] % ROWS
+        if num_lists and touched[num_lists - 1] == number:
+            rows[num_lists - 1] |= 1 << row
+        else:
+            touched[num_lists], rows[num_lists] = number, 1 << row
+            num_lists += 1
+    return num_lists
 
 
 @compiled
@@ -223,12 +247,12 @@ def nearest_lists(queries, first_row, last_row, num_groups, clusters, found):  #
     dims, probes = 2 * clusters[0].shape[1], np.array([num_groups, 1])
     group, factors, squares = np.zeros((ROWS, dims), np.int16), np.zeros(ROWS, np.float32), np.zeros(ROWS)
     of_group, chosen = np.zeros(len(clusters[2]) - 1, np.int64), np.empty((ROWS, 1), np.int64)
-    work = _workspace(max(len(clusters[0]), len(clusters[3])))
-    best, slots = np.empty(num_groups), np.empty(num_groups, np.int64)
+    work = _workspace(max(len(clusters[0]), len(clusters[3]), 1))
+    best, found_ids = np.empty(num_groups), np.empty(num_groups, np.int64)
     for row in range(first_row, last_row, ROWS):
         count = min(ROWS, last_row - row)
         rounding = _round_rows(queries, row, count, group, factors, squares)
-        _nearest_lists(count, probes, clusters, group, factors, rounding, of_group, work, best, slots, chosen)
+        _nearest_lists(count, probes, clusters, group, factors, rounding, of_group, work, best, found_ids, chosen)
         found[row : row + count] = chosen[:count, 0]
 
 
@@ -245,61 +269,30 @@ def nearest_in_lists(queries, first_row, last_row, probes, clusters, parts, dist
     begins_0, keys_0, norms_0, ids_0 = parts[0]
     begins_1, keys_1, norms_1, ids_1 = parts[1]
     _, keys_2, norms_2, ids_2 = parts[2]
-    num_lists, dims, k = len(begins_0) - 1, 2 * keys_0.shape[1], distances.shape[1]
-    longest = 0
-    for number in range(num_lists):
-        longest = max(longest, begins_0[number + 1] - begins_0[number] + begins_1[number + 1] - begins_1[number])
-    most = min(ROWS * probes[1] * longest, len(keys_0) + len(keys_1)) + len(keys_2)
-    work = _workspace(max(most, len(clusters[0]), len(clusters[3]), 1))
+    dims, k, ids = 2 * clusters[0].shape[1], distances.shape[1], (ids_0, ids_1, ids_2)
+    work = _workspace(max(len(clusters[0]), len(clusters[3]), len(keys_2), 1))
     group, factors, squares = np.zeros((ROWS, dims), np.int16), np.zeros(ROWS, np.float32), np.zeros(ROWS)
-    of_group, of_list = np.zeros(len(clusters[2]) - 1, np.int64), np.zeros(num_lists, np.int64)  # a bit for each row
-    chosen, touched = np.empty((ROWS, probes[1]), np.int64), np.empty(ROWS * probes[1], np.int64)
-    room = max(k, probes[0], probes[1])
-    best, slots = np.empty(room), np.empty(room, np.int64)
-    second, third = np.int64(1) << 40, np.int64(1) << 41  # tell the parts' blocks apart
+    of_group, chosen = np.zeros(len(clusters[2]) - 1, np.int64), np.empty((ROWS, probes[1]), np.int64)
+    touched, rows = np.empty(ROWS * probes[1], np.int64), np.empty(ROWS * probes[1], np.int64)
+    best, found_ids = np.empty(max(k, probes[0], probes[1])), np.empty(probes[0], np.int64)
     for row in range(first_row, last_row, ROWS):
         count = min(ROWS, last_row - row)
         rounding = _round_rows(queries, row, count, group, factors, squares)
-        _nearest_lists(count, probes, clusters, group, factors, rounding, of_group, work, best, slots, chosen)
-        num_touched = 0
-        for number in range(count):
-            for i in range(probes[1]):
-                if chosen[number, i] >= 0:
-                    if not of_list[chosen[number, i]]:
-                        touched[num_touched] = chosen[number, i]
-                        num_touched += 1
-                    of_list[chosen[number, i]] |= 1 << number
+        _nearest_lists(count, probes, clusters, group, factors, rounding, of_group, work, best, found_ids, chosen)
+        num_touched = _in_order(chosen, count, touched, rows)
+        needed = len(keys_2)
+        for number in touched[:num_touched]:
+            needed += begins_0[number + 1] - begins_0[number] + begins_1[number + 1] - begins_1[number]
+        if needed > len(work[3]):
+            work = _workspace(needed)
         places = 0
-        for number in np.sort(touched[:num_touched]):
-            first, end = begins_0[number], begins_0[number + 1]
-            places = _score(keys_0, norms_0, first, end, of_list[number], group, factors, work, places, 0)
-            first, end = begins_1[number], begins_1[number + 1]
-            places = _score(keys_1, norms_1, first, end, of_list[number], group, factors, work, places, second)
-            of_list[number] = 0
-        places = _score(keys_2, norms_2, 0, len(keys_2), (1 << count) - 1, group, factors, work, places, third)
+        for i in range(num_touched):
+            first, end = begins_0[touched[i]], begins_0[touched[i] + 1]
+            places = _score(keys_0, norms_0, first, end, rows[i], group, factors, work, places, 0)
+            first, end = begins_1[touched[i]], begins_1[touched[i] + 1]
+            places = _score(keys_1, norms_1, first, end, rows[i], group, factors, work, places, _SECOND)
+        places = _score(keys_2, norms_2, 0, len(keys_2), (1 << count) - 1, group, factors, work, places, _THIRD)
         for number in range(count):
-            found = _best(number, places, factors[number], rounding, work, best[:k], slots)
+            found = _best(number, places, factors[number], rounding, work, ids, best[:k], entry_ids[row + number])
             for i in range(found):
                 distances[row + number, i] = max(best[i] + squares[number], 0.0)
-                origin, lane = work[3][slots[i] // LANES], slots[i] % LANES
-                if origin >= third:
-                    entry_ids[row + number, i] = ids_2[LANES * (origin - third) + lane]
-                elif origin >= second:
-                    entry_ids[row + number, i] = ids_1[LANES * (origin - second) + lane]
-                else:
-                    entry_ids[row + number, i] = ids_0[LANES * origin + lane]
-
-
-@compiled
-def look_up_entries(first_row, last_row, entry_ids, values, halves, floats, tokens, counts, probabilities):  # type: ignore[no-untyped-def]
-    """Fill the rows with what is stored with the entries that were found, and count these.
-
-    `halves` are the stored probabilities as 16-bit numbers, and `floats` (65536,) what these stand for.
-    """
-    for row in range(first_row, last_row):
-        count = 0
-        while count < entry_ids.shape[1] and entry_ids[row, count] >= 0:
-            entry = entry_ids[row, count]
-            tokens[row, count], probabilities[row, count] = values[entry], floats[halves[entry]]
-            count += 1
-        counts[row] = count

@@ -40,6 +40,14 @@ class Neighbors:
         """Some of the rows, by index, mask or range."""
         return Neighbors(self.squared_distances[rows], self.token_ids[rows], self.entry_ids[rows], self.found[rows])
 
+    def only(self, is_left: torch.Tensor, k: int) -> "Neighbors":
+        """At most `k` of those that are left (rows, K), in their order."""
+        order = (~is_left).byte().argsort(dim=1, stable=True)[:, :k]
+        found = is_left.gather(1, order)
+        distances = repeat_last(self.squared_distances.gather(1, order).masked_fill(~found, 0), found)
+        entry_ids = self.entry_ids.gather(1, order).masked_fill(~found, -1)
+        return Neighbors(distances, self.token_ids.gather(1, order), entry_ids, found)
+
     @staticmethod
     def sorted_from(
         squared_distances: torch.Tensor, token_ids: torch.Tensor, entry_ids: torch.Tensor, k: int

@@ -10,7 +10,7 @@ from nearmt.errors import SettingError, StoreDamagedError
 from nearmt.progress import Progress, silent
 from nearmt.retrieval import arranging
 from nearmt.retrieval.arrays import ArrayFile, map_arrays
-from nearmt.retrieval.lists.clusters import Arranged, Clusters, count_lists, divided, sample_size, slots_of
+from nearmt.retrieval.lists.clusters import Arranged, Clusters, begins_of, count_lists, sample_size, slots_of
 from nearmt.retrieval.lists.index import ListIndex, Part
 
 LIST_PROBES = 8  # lists that are read for a row
@@ -26,16 +26,34 @@ def is_lists(factory: str | None) -> bool:
     return factory is not None and factory.partition(":")[0] == LISTS
 
 
-def check_lists(factory: str) -> None:
-    """Refuse a malformed name of an index of lists."""
+def checked_lists(factory: str) -> str:
+    """The name of an index of lists, without zeros before its number; refuses a malformed one."""
     _, colon, given = factory.partition(":")
     if colon and not (given.isdecimal() and int(given) > 0):
         raise SettingError(f"`index` must be lists or lists:NUMBER, with the number of lists, not {factory}")
+    return f"{LISTS}:{int(given)}" if colon else LISTS
+
+
+def check_keys(key_type: str, *, is_reduced: bool) -> None:
+    """Refuse keys whose differences in bytes are not distances."""
+    if key_type != "int8" or not is_reduced:
+        found = "whole states" if key_type == "int8" else key_type
+        raise SettingError(f"`index` lists needs keys of type int8 with reduced dimensions, not {found}")
+
+
+def lists_factory(factory: str | None, num_entries: int) -> str:
+    """The name of an index as its record has it; without one, the number of lists is chosen by size."""
+    return factory or f"{LISTS}:{count_lists(num_entries)}"
+
+
+def can_be_in_lists(snapshot: Snapshot) -> bool:
+    """True if the keys are bytes whose differences are distances."""
+    return snapshot.key_code.level is not None
 
 
 def suits_lists(snapshot: Snapshot) -> bool:
-    """True if lists are the default index of a store: keys are bytes whose differences are distances, and not few."""
-    return snapshot.key_code.level is not None and len(snapshot) > _FEWEST_ENTRIES
+    """True if lists are the default index of a store, which then has more than a few entries."""
+    return can_be_in_lists(snapshot) and len(snapshot) > _FEWEST_ENTRIES
 
 
 def build_lists(
@@ -43,20 +61,19 @@ def build_lists(
 ) -> IndexRecord:
     """Index all entries of a snapshot in files whose names begin with that of `path`."""
     total = len(snapshot)
-    if snapshot.key_code.level is None:
-        raise SettingError("`index` lists needs keys of type int8 with reduced dimensions: leave out `keys` and `dims`")
+    check_keys(snapshot.manifest.key_type, is_reduced=can_be_in_lists(snapshot))
     if total >= _MOST_ENTRIES:
         raise SettingError(f"`index` lists holds fewer than {_MOST_ENTRIES:,} entries, and the store has {total:,}")
     given = (factory or LISTS).partition(":")[2]
-    num_lists = int(given) if given else count_lists(total)
+    num_lists = min(int(given), max(1, total)) if given else count_lists(total)
     rows = np.random.default_rng(seed).choice(total, sample_size(num_lists, total), replace=False)
     clusters = Clusters.trained(np.asarray(snapshot.keys[np.sort(rows)]), num_lists, seed)
     lists = np.empty(total, np.int32)
     for start in range(0, total, _READ):
         lists[start : start + _READ] = clusters.assign(snapshot.keys[start : start + _READ])
         progress("indexing", min(start + _READ, total), total)
-    sizes, begins = divided(lists, len(clusters))
-    order, slots = slots_of(lists, begins)
+    sizes = np.bincount(lists, minlength=len(clusters))
+    begins, (order, slots) = begins_of(sizes), slots_of(lists, sizes)
     paths = {array: path.with_name(f"{path.name}-{array}.npy") for array in _ARRAYS}
     small = {"groups": clusters.groups, "per-group": clusters.lists_per_group, "centroids": clusters.lists}
     for array, content in {**small, "sizes": sizes}.items():
@@ -72,7 +89,7 @@ def build_lists(
             keys.append(blocks.keys.reshape(-1))
     checksums = {path.name: sha256_of(path) for path in paths.values()}
     size = sum(path.stat().st_size for path in paths.values())
-    return IndexRecord(LISTS, f"{LISTS}:{len(clusters)}", num_probes, total, checksums, reranked=0, bytes=size)
+    return IndexRecord(LISTS, lists_factory(factory, total), num_probes, total, checksums, reranked=0, bytes=size)
 
 
 def load_lists(snapshot: Snapshot, record: IndexRecord, folder: Path) -> ListIndex:
@@ -81,9 +98,9 @@ def load_lists(snapshot: Snapshot, record: IndexRecord, folder: Path) -> ListInd
     try:
         groups, per_group, centroids, sizes, ids, keys = map_arrays(folder, record.files)
         clusters = Clusters(groups.reshape(-1, dims), np.asarray(per_group), centroids.reshape(-1, dims))
-        begins = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(-(-sizes // LANES), out=begins[1:])
-        arranged = Arranged(keys.reshape(int(begins[-1]), -1, 2 * LANES), np.full(len(ids), np.inf, np.float32), ids)
+        begins = begins_of(sizes)
+        blocks = keys.reshape(int(begins[-1]), -(-dims // 2), 2 * LANES)
+        arranged = Arranged(blocks, np.full(LANES * len(blocks), np.inf, np.float32), ids.reshape(LANES * len(blocks)))
     except ValueError as error:
         raise StoreDamagedError(f"the index of {folder} does not match the store: run nearmt verify") from error
     arranging.norms_of(arranged.keys, begins, np.asarray(sizes), arranged.norms)

@@ -15,6 +15,7 @@ PROBED_GROUPS = 8
 _ENTRIES_PER_LIST = 200
 _ONE_GROUP = 256  # lists; with more, the nearest groups of lists are found first
 _TRAINED_PER_LIST = 48  # keys
+_MOST_PER_MEAN = 256  # keys, as in faiss
 _ITERATIONS = 10
 _ASSIGNED = 1 << 16  # keys at a time
 
@@ -46,20 +47,28 @@ class Arranged(NamedTuple):
         return found
 
 
-def divided(numbers: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes (count,) of lists, and the block (count + 1,) where each begins; `numbers` are the lists of keys."""
-    sizes = np.bincount(numbers, minlength=count)
-    begins = np.zeros(count + 1, np.int64)
+def begins_of(sizes: np.ndarray) -> np.ndarray:
+    """(lists + 1,) the block where each list of so many keys begins, and the end of the last."""
+    begins = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(-(-sizes // LANES), out=begins[1:])
-    return sizes, begins
+    return begins
 
 
-def slots_of(numbers: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The keys in the order of their lists, and the slot of each of these."""
+def slots_of(numbers: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The keys in the order of their lists (n,), and the slot of each of these; `sizes` are those of the lists."""
     order = np.argsort(numbers, kind="stable")
-    in_order = numbers[order]
-    firsts = np.searchsorted(in_order, in_order)  # the first key of the same list
-    return order, LANES * begins[in_order] + np.arange(len(order)) - firsts
+    slots = np.repeat(LANES * begins_of(sizes)[:-1] - np.cumsum(sizes) + sizes, sizes)
+    slots += np.arange(len(order))
+    return order, slots
+
+
+def by_list(keys: np.ndarray, numbers: np.ndarray, num_lists: int, first: int = 0) -> tuple[np.ndarray, Arranged]:
+    """Keys (n, dims), whose ids are `first` and so on, by their lists (n,); and the block where each list begins."""
+    sizes = np.bincount(numbers, minlength=num_lists)
+    begins, (order, slots) = begins_of(sizes), slots_of(numbers, sizes)
+    found = Arranged.empty(int(begins[-1]), keys.shape[1])
+    arranging.arrange(keys, order, slots, order + first, *found)
+    return begins, found
 
 
 @dataclass(frozen=True)
@@ -98,10 +107,7 @@ class Clusters:
         """What `nearest.nearest_in_lists` takes."""
         groups = Arranged.of(self.groups, np.arange(len(self.groups)))
         numbers = np.repeat(np.arange(len(self.groups)), self.lists_per_group)
-        _, begins = divided(numbers, len(self.groups))
-        lists = Arranged.empty(int(begins[-1]), self.dims)
-        order, slots = slots_of(numbers, begins)
-        arranging.arrange(self.lists, order, slots, order, lists.keys, lists.norms, lists.ids)
+        begins, lists = by_list(self.lists, numbers, len(self.groups))
         return groups.keys, groups.norms, begins, lists.keys, lists.norms, lists.ids
 
     def assign(self, keys: np.ndarray) -> np.ndarray:
@@ -125,9 +131,14 @@ def sample_size(num_lists: int, num_entries: int) -> int:
 
 
 def _means(keys: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """At most `count` means of clusters of keys, rounded to bytes."""
+    """At most `count` means of clusters of keys, rounded to bytes; at least one, even of nothing."""
+    if not len(keys):
+        return np.zeros((1, keys.shape[1]), np.uint8)
     if len(keys) <= count:
         return np.ascontiguousarray(keys)
+    if len(keys) > _MOST_PER_MEAN * count:  # faiss would leave out the others, after all had become floats
+        rows = np.random.default_rng(seed).choice(len(keys), _MOST_PER_MEAN * count, replace=False)
+        keys = keys[np.sort(rows)]
     clustering = faiss.Kmeans(keys.shape[1], count, niter=_ITERATIONS, seed=seed, min_points_per_centroid=1)
     clustering.train(keys.astype(np.float32))
     means: np.ndarray = np.rint(np.asarray(clustering.centroids)).clip(0, 255).astype(np.uint8)

@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nearmt.compiled.dots import LANES
-from nearmt.datastore import Snapshot
-from nearmt.retrieval import arranging
-from nearmt.retrieval.lists.clusters import Arranged, Clusters, divided, slots_of
+from nearmt.retrieval.lists.clusters import Arranged, Clusters, by_list
 
 _AT_ONCE = 512  # later entries join the lists in batches; fewer of them are read by every search
 _MAX_PROBES = 64  # where only some entries may be found
@@ -24,11 +22,7 @@ class Part:
     @classmethod
     def of(cls, keys: np.ndarray, lists: np.ndarray, num_lists: int, first: int) -> "Part":
         """The keys (n, dims) of the entries from `first` on, by their lists (n,)."""
-        _, begins = divided(lists, num_lists)
-        entries = Arranged.empty(int(begins[-1]), keys.shape[1])
-        order, slots = slots_of(lists, begins)
-        arranging.arrange(keys, order, slots, order + first, entries.keys, entries.norms, entries.ids)
-        return cls(begins, entries)
+        return cls(*by_list(keys, lists, num_lists, first))
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
@@ -68,49 +62,44 @@ class ListIndex:
         recent, newest = Part.of(nothing, lists, len(clusters), 0), Part.of(nothing, lists, 1, 0)
         return cls(clusters, stored, recent, lists, newest, num_stored, num_probes)
 
-    def following(self, snapshot: Snapshot) -> "ListIndex":
-        """The index of a later snapshot, or of an earlier one of the same data. The result depends on nothing else."""
-        end = self.num_stored + (len(snapshot) - self.num_stored) // _AT_ONCE * _AT_ONCE  # of those in lists
+    def following(self, keys: np.ndarray) -> "ListIndex":
+        """The index of all keys (entries, dims) of a later snapshot, or of an earlier one of the same data.
+
+        The result depends on nothing else.
+        """
+        end = self.num_stored + (len(keys) - self.num_stored) // _AT_ONCE * _AT_ONCE  # of those in lists
         known = self.num_stored + len(self.recent_lists)
         recent, lists = self.recent, self.recent_lists
         if end != known:
-            lists = np.concatenate([lists[: end - self.num_stored], self.clusters.assign(snapshot.keys[known:end])])
-            recent = Part.of(snapshot.keys[self.num_stored : end], lists, len(self.clusters), self.num_stored)
-        rest = snapshot.keys[end:]
+            lists = np.concatenate([lists[: end - self.num_stored], self.clusters.assign(keys[known:end])])
+            recent = Part.of(keys[self.num_stored : end], lists, len(self.clusters), self.num_stored)
+        rest = keys[end:]
         newest = Part.of(rest, np.zeros(len(rest), np.int64), 1, end)
         return replace(self, recent=recent, recent_lists=lists, newest=newest)
 
-    def search_parameters(self, allowed: np.ndarray | None) -> "Lists":
-        """What a search takes; `allowed` (entries,) is a mask of the entries that may be found."""
-        parts = self.stored, self.recent, self.newest
+    def search_parameters(self, keys: np.ndarray, allowed: np.ndarray | None) -> "Lists":
+        """What a search of these keys (entries, dims) takes; `allowed` (entries,) tells which of them may be found."""
+        probes, parts = min(self.num_probes, max(1, len(self.clusters))), (self.stored, self.recent, self.newest)
         if allowed is None:
-            return Lists(self.num_probes, self.clusters.arrays, tuple(part.arrays for part in parts))
+            return Lists(probes, self.clusters.arrays, tuple(part.arrays for part in parts))
+        left = int(np.count_nonzero(allowed))
+        if left <= _FEW:
+            return self._one_list(keys, np.flatnonzero(allowed))
         narrow = [part.only(allowed) for part in parts]
         sizes = narrow[0].sizes() + narrow[1].sizes()
-        left = int(sizes.sum())
-        if left <= _FEW:  # as one list that all rows read
-            probes, none = 1, np.zeros_like(self.stored.begins)
-            few = self._only_list(narrow)
-            empty = (none, *Arranged.empty(0, self.clusters.dims))
-            return Lists(probes, self.clusters.arrays, (empty, empty, few.arrays))
-        share = left / (self.num_stored + len(self.recent_lists))
-        *groups, keys, norms, numbers = self.clusters.arrays
+        *groups, centroids, norms, numbers = self.clusters.arrays
         is_used = (sizes > 0)[numbers] & np.isfinite(norms)
-        probes = min(_MAX_PROBES, round(self.num_probes / share))
-        clusters = (*groups, keys, np.where(is_used, norms, np.float32(np.inf)), numbers)
-        return Lists(probes, clusters, tuple(part.arrays for part in narrow))
+        clusters = (*groups, centroids, np.where(is_used, norms, np.float32(np.inf)), numbers)
+        more = min(_MAX_PROBES, probes * len(allowed) // left, len(self.clusters))
+        return Lists(max(probes, more), clusters, tuple(part.arrays for part in narrow))
 
-    def _only_list(self, parts: list[Part]) -> Part:
-        """All entries of the parts that can be found, in one list."""
-        keys, ids = [], []
-        for part in parts:
-            slots = np.flatnonzero(np.isfinite(part.entries.norms))
-            blocks = part.entries.keys[slots // LANES]  # (n, pairs, 2 · LANES)
-            lanes = 2 * (slots % LANES)[:, None, None] + np.arange(2)
-            keys.append(np.take_along_axis(blocks, lanes, 2).reshape(len(slots), -1))
-            ids.append(part.entries.ids[slots].astype(np.int64))
-        arranged = Arranged.of(np.concatenate(keys), np.concatenate(ids))
-        return Part(np.array([0, len(arranged.keys)]), arranged)
+    def _one_list(self, keys: np.ndarray, entry_ids: np.ndarray) -> "Lists":
+        """Some entries in one list that all rows read."""
+        begins, dims = np.zeros_like(self.stored.begins), self.clusters.dims
+        stored, recent = Arranged.empty(0, dims, "uint32"), Arranged.empty(0, dims)
+        few = Arranged.of(keys[entry_ids], entry_ids)
+        parts = (begins, *stored), (begins, *recent), (np.array([0, len(few.keys)]), *few)
+        return Lists(1, self.clusters.arrays, parts)
 
 
 @dataclass(frozen=True)

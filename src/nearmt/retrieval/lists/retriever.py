@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from nearmt.datastore import TOKENS, Filter, Snapshot
-from nearmt.retrieval import nearest
+from nearmt.retrieval import looking_up, nearest
 from nearmt.retrieval.columns import StoredColumns
 from nearmt.retrieval.compiled_search import CompiledSearch
 from nearmt.retrieval.lists.building import load_lists
@@ -38,11 +38,11 @@ class ListRetriever(StoredColumns):
             record = snapshot.manifest.index
             assert record is not None
             index = load_lists(snapshot, record, snapshot.folder)
-        self.index = index.following(snapshot)
+        self.index = index.following(snapshot.keys)
         self._allow(snapshot.entry_mask(snapshot.live_sentences) if snapshot.has_removals else None)
 
     def _allow(self, allowed: np.ndarray | None) -> None:
-        self.lists = self.index.search_parameters(allowed)
+        self.lists = self.index.search_parameters(self.snapshot.keys, allowed)
 
     def filtered(self, wanted: Filter) -> "ListRetriever":
         """The same search, in a part of the store."""
@@ -86,11 +86,11 @@ class ListSearch(CompiledSearch):
         more = max(int(sizes[ids].sum()) if _has_some(ids) else 0 for ids in excluded)
         found = super().search(states, sources, k + min(more, _MAX_EXCLUDED))
         sentences = snapshot.sentence_ids_of(found.entry_ids.clamp_min(0).numpy())
-        entry_ids = found.entry_ids.clone()
+        is_left = found.found.clone()
         for row, ids in enumerate(excluded):
             if ids is not None and len(ids):
-                entry_ids[row, torch.from_numpy(np.isin(sentences[row], ids))] = -1
-        return Neighbors.sorted_from(found.squared_distances, found.token_ids, entry_ids, k)
+                is_left[row] &= torch.from_numpy(~np.isin(sentences[row], ids))
+        return found.only(is_left, k)
 
     def search_arrays(self, states: torch.Tensor, sources: torch.Tensor, k: int) -> Neighbors | UnfilledArrays:
         """The same, as compiled mixtures take it: searched when they need it, and valid until the next call."""
@@ -105,7 +105,7 @@ class ListSearch(CompiledSearch):
         found = near.squared_distances, places
         nearest.nearest_in_lists(queries, first, last, self._probes, lists.clusters, lists.parts, *found)
         stored = snapshot.values, self._halves, _floats()
-        nearest.look_up_entries(first, last, places, *stored, *near[1:])
+        looking_up.look_up_entries(first, last, places, *stored, *near[1:])
 
     def _entry_ids(self, places: np.ndarray) -> np.ndarray:
         return places

@@ -9,7 +9,7 @@ import numpy as np
 from nearmt.compiled.dots import LANES
 from nearmt.datastore import SENTENCES, Filter, Snapshot
 from nearmt.errors import SettingError
-from nearmt.retrieval import arranging, nearest
+from nearmt.retrieval import arranging, looking_up, nearest
 from nearmt.retrieval.columns import StoredColumns
 from nearmt.retrieval.compiled_search import CompiledSearch
 from nearmt.retrieval.neighbors import NearArrays
@@ -146,7 +146,7 @@ class SubsetSearch(CompiledSearch):
         else:
             arrays = subsets.begins, subsets.keys, subsets.norms
             nearest.nearest_codes(queries, first, last, sources, *arrays, *found)
-        nearest.look_up(first, last, places, subsets.values, subsets.probabilities, *near[1:])
+        looking_up.look_up(first, last, places, subsets.values, subsets.probabilities, *near[1:])
 
     def _entry_ids(self, places: np.ndarray) -> np.ndarray:
         found: np.ndarray = self.subsets.entry_ids[places] if len(self.subsets.entry_ids) else places
