@@ -39,6 +39,8 @@ def built(client, out: Path, *options: object) -> dict[str, Any]:
         (("--dims", "24", "--keys", "float32", "--retrieval", "tokens"), ("float32", 24, "tokens", "Flat")),
         (("--dims", "16", "--retrieval", "both"), ("int8", 16, "both", "Flat")),
         (("--index", "IVF8,Flat"), ("int8", 64, "tokens", "IVF8,Flat")),
+        (("--dims", "16", "--index", "lists:8"), ("int8", 16, "tokens", "lists:8")),
+        (("--dims", "16", "--index", "lists", "--retrieval", "both"), ("int8", 16, "both", "lists")),
     ],
 )
 def test_build_options_decide_keys_and_retrieval(client, tmp_path, options, expected):
@@ -74,6 +76,13 @@ def test_build_options_decide_keys_and_retrieval(client, tmp_path, options, expe
         (("--retrieval", "sentences", "--memory", "1G"), "for an index of tokens: .*tokens or both"),
         (("--probes", "4"), "--probes and --rerank are for an index of tokens: set --retrieval to tokens or both"),
         (("--retrieval", "sentences", "--rerank", "0"), "for an index of tokens: .*tokens or both"),
+        (("--index", "lists:0"), "--index must be lists or lists:NUMBER, with the number of lists, not lists:0"),
+        (("--index", "lists:x"), "not lists:x"),
+        (("--index", "lists", "--rerank", "96"), "--rerank is not for lists, whose distances are exact: leave it out"),
+        (("--index", "lists", "--memory", "1G"), "--memory is not for lists, which always stay on disk: leave it out"),
+        (("--index", "lists", "--keys", "float16"), "--index lists needs .*int8 with reduced dimensions, not float16"),
+        (("--index", "lists", "--dims", "full"), "--index lists needs .*reduced dimensions, not whole states"),
+        (("--index", "lists"), "not whole states"),  # the toy model's states have 64 dimensions
     ],
 )
 def test_bad_values_of_build_are_refused_in_one_sentence(client, tmp_path, options, pattern):
@@ -126,6 +135,50 @@ def test_bad_values_of_index_are_refused_in_one_sentence(store_copy, options, pa
     assert sorted(path.name for path in store_copy.iterdir() if not path.name.endswith("lock")) == [
         name for name in before if not name.endswith("lock")
     ]
+
+
+def test_an_index_can_be_changed_to_lists_and_back(client, tmp_path, monkeypatch):
+    store = tmp_path / "s.store"
+    built(client, store, "--dims", "16", "--index", "IVF8,Flat", "--probes", "5", "--rerank", "64")
+
+    def changed(*options: object) -> tuple[str, int, int]:
+        code, out, err = nearmt("index", store, "-q", "--json", *options)
+        assert code == 0, err
+        index = json.loads(out)["index"]
+        assert index["files"].keys() == {path.name for path in store.glob("index-*")} - {
+            *Manifest.load(store).sentence_index.files
+        }
+        return index["factory"], index["num_probes"], index["reranked"]
+
+    assert changed("--index", "lists:6") == ("lists:6", 8, 0), "probes and candidates were for the other kind"
+    assert changed("--probes", "4") == ("lists:6", 4, 0)
+    code, out, _ = nearmt("info", store)
+    assert code == 0
+    assert "tokens: lists:6, 4 lists probed\n" in out
+    assert "recall" in out
+    assert changed("--index", "lists:7") == ("lists:7", 4, 0)
+    assert_one_sentence(nearmt("index", store, "-q", "--rerank", "9"), "--rerank is not for lists")
+    assert_one_sentence(nearmt("index", store, "-q", "--memory", "1G"), "--memory is not for lists")
+    assert changed("--index", "faiss") == ("Flat", 32, 96)
+    monkeypatch.setattr("nearmt.retrieval.lists.building._FEWEST_ENTRIES", 100)
+    assert changed("--index", "lists") == ("lists", 8, 0)
+    assert changed("--index", "faiss") == ("Flat", 32, 96), "not lists, although they would be chosen by size"
+    assert changed() == ("Flat", 32, 96)
+    code, out, err = nearmt("index", store, "-q", "--index", "lists")
+    assert (code, out.strip()) == (0, "500 sentences, tokens: lists, 8 lists probed")
+    code, _, err = nearmt("add", store, client.test, "-q")
+    assert code == 0, err
+    vanilla = ("--method", "vanilla", "--k", "4", "--temperature", "0.1", "--share", "0.9")
+    code, out, err = nearmt("translate", store, "-", "-q", *vanilla, stdin=TEXT)
+    assert code == 0, err
+    assert "spreadsheet" in out
+
+
+def test_float_keys_are_not_indexed_in_lists(store_copy):
+    before = sorted(path.name for path in store_copy.glob("index-*"))
+    result = nearmt("index", store_copy, "-q", "--index", "lists")
+    assert_one_sentence(result, "--index lists needs .*reduced dimensions, not whole states")
+    assert sorted(path.name for path in store_copy.glob("index-*")) == before
 
 
 def test_low_recall_is_no_reason_to_change_an_index_that_a_store_does_not_have():
