@@ -16,6 +16,7 @@ STATES = ("keys.int8", "values.int32", "probabilities.float16", "positions.uint1
 COLUMNS = (*STATES, "sentences.bin", "texts.jsonl", "units.bin", "units.jsonl", "removals.int64", "segments.jsonl")
 PROJECTION = "projection.float32"
 SENTENCE_INDEX = tuple(f"sentence index: {part}" for part in ("terms", "starts", "ngrams", "begins", "postings"))
+LISTS_INDEX = ("groups", "per-group", "centroids", "sizes", "ids", "keys")
 BESIDE = ("manifest.json", "manifest.copy.json", "index", *SENTENCE_INDEX, "network")
 HARMS = ("flipped", "cut", "missing")
 ADDED_AT = 1_777_777_777
@@ -53,9 +54,9 @@ def _make_store(folder: Path, model: Seq2Seq) -> Path:
 
 def path_of(folder: Path, name: str) -> Path:
     """The path of a file by its name in the table."""
-    if name in ("index", "network", *SENTENCE_INDEX):
-        part = name.partition(": ")[2]
-        names = {"index": "index-*.faiss", "network": "metak-*"}
+    kind, _, part = name.partition(": ")
+    if kind in ("index", "network", "sentence index"):
+        names = {"index": "index-*.faiss", "network": "metak-*", f"index: {part}": f"index-*-lists-{part}.npy"}
         (found,) = folder.glob(names.get(name, f"index-*-sentences-{part}.npy"))
         return found
     if name in BESIDE:

@@ -3,11 +3,11 @@
     PYTHONPATH=examples python tests/torture.py --kills 300
 
 A process that has loaded a tiny model forks one child after another. Each child changes a store (build, add, correct,
-remove, compact, train, or repair after a byte was flipped), reports finished changes over a pipe, and is killed with
-SIGKILL: half of the time after a random delay, half of the time at a random access to the disk. Then another child
-checks the store: it opens, its checksums match, it contains all reported changes and at most some commits of the
-interrupted one, searching and translating work, and the next change deletes all leftovers. An interrupted repair is
-repeated, and the damaged files must still be there.
+remove, compact, index, train, or repair after a byte was flipped), reports finished changes over a pipe, and is
+killed with SIGKILL: half of the time after a random delay, half of the time at a random access to the disk. Then
+another child checks the store: it opens, its checksums match, it contains all reported changes and at most some
+commits of the interrupted one, searching and translating work, and the next change deletes all leftovers. An
+interrupted repair is repeated, and the damaged files must still be there.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from torture_store import (
     write_memory,
 )
 
-KINDS = ("build", "add", "correct", "remove", "compact", "train", "repair")
+KINDS = ("build", "add", "correct", "remove", "compact", "index", "train", "repair")
 _FOLLOWING = 2  # changes after the one to be killed, so that a late kill interrupts something too
 
 

@@ -18,7 +18,7 @@ Key = tuple[str, str, str]  # origin, unit id, source
 
 @dataclass(frozen=True)
 class Change:
-    """One call: pairs to add, a removal, or neither (compact, train, repair)."""
+    """One call: pairs to add, a removal, or neither (compact, index, train, repair)."""
 
     kind: str
     pairs: tuple[SentencePair, ...] = ()
@@ -74,7 +74,7 @@ class Memory:
 def random_change(chooser: random.Random, memory: Memory, kind: str) -> Change:
     """A random change of some kind. Large stores shrink."""
     keys = sorted(memory.units)
-    if kind in ("compact", "train", "repair"):
+    if kind in ("compact", "index", "train", "repair"):
         return Change(kind)
     if kind == "correct":
         chosen = chooser.sample(keys, min(len(keys), chooser.randint(1, 20)))

@@ -5,6 +5,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,9 @@ from nearmt.datastore.columns import columns_of
 from nearmt.datastore.keys import PROJECTION
 from nearmt.errors import NearMTError
 from nearmt.models import Seq2Seq
+from nearmt.retrieval.indexing import IndexSettings
+from nearmt.retrieval.lists.building import can_be_in_lists
+from nearmt.retrieval.modes import open_tokens
 from nearmt.retrieval.search import Retriever
 from nearmt.retrieval.sentences.index import SentenceIndex
 from nearmt.store import Store
@@ -62,8 +66,17 @@ def perform(folder: Path, change: Change, model: Seq2Seq) -> None:
         store.remove(**dict(change.removal))
     elif change.kind == "compact":
         store.compact()
+    elif change.kind == "index":
+        store.index(other_index(store.snapshot()))
     else:
         store.train(_DEV, settings=ADAPTATION)
+
+
+def other_index(snapshot: Snapshot) -> IndexSettings:
+    """Settings of lists for a store with a faiss index, and the other way round, if its keys allow it."""
+    is_faiss_next = snapshot.manifest.index.is_lists or not can_be_in_lists(snapshot)
+    settings = replace(IndexSettings.of(snapshot.manifest), reranked=None, num_probes=BUILD.num_probes)
+    return replace(settings, factory=BUILD.index if is_faiss_next else f"lists:{BUILD.num_probes}")
 
 
 # Files that a repair with the model restores completely.
@@ -94,7 +107,7 @@ def damage(folder: Path, chooser: random.Random) -> str:
         (folder / "manifest.copy.json").write_bytes(path.read_bytes())
     elif name == "index":
         assert manifest.index is not None
-        path = folder / next(iter(manifest.index.files))
+        path = folder / chooser.choice(sorted(manifest.index.files))
     elif name == "sentence index":
         assert manifest.sentence_index is not None
         path = folder / chooser.choice(sorted(manifest.sentence_index.files))
@@ -151,8 +164,10 @@ def check_search(snapshot: Snapshot, seed: int) -> None:
     """Live entries and sentences find themselves, and removed ones are not found."""
     alive = np.flatnonzero(snapshot.entry_mask(snapshot.live_sentences))
     chosen = np.random.default_rng(seed).choice(alive, min(16, len(alive)), replace=False)
-    # All candidates are re-ranked, so the search is exact.
-    retriever = Retriever(snapshot, reranked=len(snapshot))
+    # All lists are probed, or all candidates re-ranked, so the search is exact.
+    retriever = open_tokens(snapshot)
+    if isinstance(retriever, Retriever):
+        retriever = Retriever(snapshot, reranked=len(snapshot))
     near = retriever.search(torch.from_numpy(snapshot.float_keys(chosen)), 4)
     assert bool(near.found.all()), "too few neighbours"
     assert set(near.entry_ids.flatten().tolist()) <= set(alive.tolist()), "a removed entry was found"

@@ -1,18 +1,32 @@
 """Flipped bytes, truncated and missing files: damage is located, and repair keeps everything that can be restored."""
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from damage import COLUMNS, HARMS, PROJECTION, SENTENCE_INDEX, STATES, check_states, harm, path_of, states_of
+from damage import (
+    COLUMNS,
+    HARMS,
+    LISTS_INDEX,
+    PROJECTION,
+    SENTENCE_INDEX,
+    STATES,
+    check_states,
+    harm,
+    path_of,
+    states_of,
+)
 from nearmt.building.repair import Repaired
 from nearmt.building.repair import repair_with as repair
 from nearmt.datastore import Manifest, Snapshot, verify
 from nearmt.datastore.commit_log import LOG
 from nearmt.errors import StoreDamagedError, StoreError, StoreMismatchError
+from nearmt.retrieval.indexing import IndexSettings
+from nearmt.retrieval.modes import open_tokens
 from nearmt.store import Store
 from nearmt.translator import Translator
 from torture_store import check_search, content_of, refusal, settle
@@ -190,6 +204,30 @@ def test_a_damaged_index_or_network_affects_nothing_else(made, harmed, toy_model
     assert repaired.lost_networks == (("adaptive",) if name == "network" else ())
     assert repaired.is_whole == (name != "network")
     assert (harmed / "data-000001").exists()  # nothing was copied
+
+
+@pytest.fixture(scope="module")
+def made_with_lists(made, tmp_path_factory) -> Path:
+    folder = Path(shutil.copytree(made, tmp_path_factory.mktemp("lists") / "lists.store"))
+    Store(folder).index(IndexSettings("lists:4", retrieval="both"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("part", "how"), [*((part, "flipped") for part in LISTS_INDEX), ("keys", "cut"), ("keys", "missing")]
+)
+def test_damaged_lists_affect_nothing_else(made_with_lists, tmp_path, toy_model, part, how):
+    harmed = Path(shutil.copytree(made_with_lists, tmp_path / "harmed.store"))
+    path = path_of(harmed, f"index: {part}")
+    harm(harmed, f"index: {part}", how, 0.95)
+    (problem,) = verify(harmed).problems
+    assert problem == f"{path.name} {'is missing' if how == 'missing' else 'was changed'}"
+    with pytest.raises(StoreDamagedError, match=path.name):
+        open_tokens(Snapshot.open(harmed))
+    repaired = check_repair(made_with_lists, harmed, toy_model, has_model=False)
+    assert repaired.is_whole
+    assert Manifest.load(harmed).index.factory == "lists:4"
+    assert content_of(Snapshot.open(harmed)) == content_of(Snapshot.open(made_with_lists))
 
 
 def test_lost_states_are_restored_bit_by_bit(made, harmed, toy_model):

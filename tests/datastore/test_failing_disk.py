@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,12 +17,23 @@ import pytest
 from nearmt.corpus import SentencePair
 from nearmt.datastore import Snapshot, keys, partial_folder, verify
 from nearmt.errors import StoreError
+from nearmt.retrieval.arrays import ArrayFile
 from nearmt.retrieval.indexing import IndexSettings
 from nearmt.retrieval.sentences import building
 from nearmt.store import Store, build
 from nearmt.translator import Translator
 from torture_memory import Change
-from torture_store import ADAPTATION, BUILD, check_search, content_of, perform, refusal, settle, write_memory
+from torture_store import (
+    ADAPTATION,
+    BUILD,
+    check_search,
+    content_of,
+    difference_between,
+    perform,
+    refusal,
+    settle,
+    write_memory,
+)
 
 NEW = (
     SentencePair("die neue zelle .", "the new cell .", "n1", "client"),
@@ -31,6 +43,7 @@ CHANGES = {
     "add": Change("add", NEW),
     "remove": Change("remove", removal=(("unit_id", "u3"),)),
     "compact": Change("compact"),
+    "index": Change("index"),
     "train": Change("train"),
 }
 
@@ -186,6 +199,51 @@ def test_a_sentence_index_that_does_not_fit_on_the_disk_is_not_used(fresh, part,
     Store(fresh).index(IndexSettings(retrieval="both"))
     settle(fresh)  # what was left is deleted
     check_search(Snapshot.open(fresh), 1)
+
+
+@pytest.mark.parametrize("part", ["groups", "per-group", "centroids", "sizes", "ids", "keys"])
+def test_an_index_of_lists_that_does_not_fit_on_the_disk_is_not_used(fresh, part, monkeypatch):
+    Store(fresh).index(IndexSettings("lists:4", retrieval="both"))
+    before, (path,) = files_of(fresh), fresh.glob(f"index-*-lists-{part}.npy")
+    limit = 0
+
+    def limited(function):
+        def called(*args):
+            with largest_file(limit) if args[0].path.name.endswith(f"-{part}.npy") else contextlib.nullcontext():
+                return function(*args)
+
+        return called
+
+    for missing in (1, int(0.99 * path.stat().st_size)):
+        limit = path.stat().st_size - missing
+        for change in (Store.compact, Store.index):
+            with monkeypatch.context() as patch:
+                for name in ("append", "__exit__"):
+                    patch.setattr(ArrayFile, name, limited(getattr(ArrayFile, name)))
+                error = refusal(partial(change, Store(fresh)))
+            assert error
+            assert "the disk is full" in error
+            assert not (fresh / "compacting").exists()
+            assert before.items() <= files_of(fresh).items()
+            assert verify(fresh).is_sound
+            check_search(Snapshot.open(fresh), 1)
+    settle(fresh)  # what was left is deleted
+    assert files_of(fresh).keys() == before.keys()
+
+
+@pytest.mark.parametrize("number", [2, 9, 16, 18])
+def test_a_build_of_lists_is_the_same_after_a_full_disk_or_in_other_pieces(toy_model, tmp_path, number):
+    memory, settings = write_memory(tmp_path), replace(BUILD, index="lists:4")
+    once = build(memory, model=toy_model, out=tmp_path / "once.store", settings=settings, train=False)
+    out, failing = tmp_path / "b.store", FailingAt(number)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", failing.wrap(os.fsync))
+        with pytest.raises(StoreError, match="the disk is full"):
+            build(memory, model=toy_model, out=out, settings=settings, train=False)
+    store = build(memory, model=toy_model, out=out, settings=settings, train=False, resume=True)
+    assert store.verify().is_sound
+    assert difference_between(out, once.folder) is None
+    settle(out)
 
 
 @pytest.mark.parametrize("size", [0, 10, 1000, 4000])
