@@ -201,7 +201,7 @@ def test_a_sentence_index_that_does_not_fit_on_the_disk_is_not_used(fresh, part,
     check_search(Snapshot.open(fresh), 1)
 
 
-@pytest.mark.parametrize("part", ["groups", "per-group", "centroids", "sizes", "ids", "keys"])
+@pytest.mark.parametrize("part", ["groups", "per-group", "centroids", "sizes", "keys", "norms", "ids"])
 def test_an_index_of_lists_that_does_not_fit_on_the_disk_is_not_used(fresh, part, monkeypatch):
     Store(fresh).index(IndexSettings("lists:4", retrieval="both"))
     before, (path,) = files_of(fresh), fresh.glob(f"index-*-lists-{part}.npy")

@@ -47,13 +47,10 @@ def arrange(keys, rows, slots, ids, out_keys, out_norms, out_ids):  # type: igno
 
 
 @compiled
-def norms_of(keys, begins, sizes, norms):  # type: ignore[no-untyped-def]
-    """The norms of arranged keys: list i has sizes[i] keys from block begins[i] on. Those of empty slots stay."""
+def only_allowed(begins, norms, ids, allowed, out_norms, sizes):  # type: ignore[no-untyped-def]
+    """Copy the norms of arranged keys whose ids are allowed, and count these in each list; others stay as they are."""
     for number in range(len(sizes)):
-        for place in range(sizes[number]):
-            block, lane = begins[number] + place // LANES, 2 * (place % LANES)
-            total = np.float32(0)
-            for pair in range(keys.shape[1]):
-                first, second = np.float32(keys[block, pair, lane]), np.float32(keys[block, pair, lane + 1])
-                total += first * (first - np.float32(256)) + second * (second - np.float32(256))
-            norms[LANES * begins[number] + place] = total
+        for slot in range(LANES * begins[number], LANES * begins[number + 1]):
+            if norms[slot] < np.inf and allowed[ids[slot]]:
+                out_norms[slot] = norms[slot]
+                sizes[number] += 1

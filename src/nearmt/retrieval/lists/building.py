@@ -1,5 +1,6 @@
 """Building the index of lists in the files of a store, and loading it."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ _FEWEST_ENTRIES = 8192  # with fewer, comparing all of them takes no longer
 _MOST_ENTRIES = 1 << 32
 _READ = 1 << 16  # keys at a time
 _WRITTEN = 1 << 12  # blocks at a time
-_ARRAYS = {"groups": "u1", "per-group": "<i8", "centroids": "u1", "sizes": "<i8", "ids": "<u4", "keys": "u1"}
+_ARRAYS = {"groups": "u1", "per-group": "<i8", "centroids": "u1", "sizes": "<i8"}
+_COLUMNS = {"keys": "u1", "norms": "<f4", "ids": "<u4"}  # as in Arranged
 
 
 def is_lists(factory: str | None) -> bool:
@@ -65,7 +67,7 @@ def build_lists(
     if total >= _MOST_ENTRIES:
         raise SettingError(f"`index` lists holds fewer than {_MOST_ENTRIES:,} entries, and the store has {total:,}")
     given = (factory or LISTS).partition(":")[2]
-    num_lists = min(int(given), max(1, total)) if given else count_lists(total)
+    num_lists = min(int(given), total) if given else count_lists(total)
     rows = np.random.default_rng(seed).choice(total, sample_size(num_lists, total), replace=False)
     clusters = Clusters.trained(np.asarray(snapshot.keys[np.sort(rows)]), num_lists, seed)
     lists = np.empty(total, np.int32)
@@ -74,34 +76,35 @@ def build_lists(
         progress("indexing", min(start + _READ, total), total)
     sizes = np.bincount(lists, minlength=len(clusters))
     begins, (order, slots) = begins_of(sizes), slots_of(lists, sizes)
-    paths = {array: path.with_name(f"{path.name}-{array}.npy") for array in _ARRAYS}
+    paths = {array: path.with_name(f"{path.name}-{array}.npy") for array in (*_ARRAYS, *_COLUMNS)}
     small = {"groups": clusters.groups, "per-group": clusters.lists_per_group, "centroids": clusters.lists}
     for array, content in {**small, "sizes": sizes}.items():
         with ArrayFile(paths[array], _ARRAYS[array]) as file:
             file.append(content.reshape(-1))
-    with ArrayFile(paths["ids"], _ARRAYS["ids"]) as ids, ArrayFile(paths["keys"], _ARRAYS["keys"]) as keys:
+    with ExitStack() as stack:
+        columns = [stack.enter_context(ArrayFile(paths[name], dtype)) for name, dtype in _COLUMNS.items()]
         for first in range(0, int(begins[-1]), _WRITTEN):
             blocks = Arranged.empty(min(_WRITTEN, int(begins[-1]) - first), clusters.dims)
             low, high = np.searchsorted(slots, [LANES * first, LANES * (first + _WRITTEN)])
             own = order[low:high]
             arranging.arrange(snapshot.keys, own, slots[low:high] - LANES * first, own, *blocks)
-            ids.append(blocks.ids)
-            keys.append(blocks.keys.reshape(-1))
+            for column, content in zip(columns, blocks, strict=True):
+                column.append(content.reshape(-1))
     checksums = {path.name: sha256_of(path) for path in paths.values()}
     size = sum(path.stat().st_size for path in paths.values())
     return IndexRecord(LISTS, lists_factory(factory, total), num_probes, total, checksums, reranked=0, bytes=size)
 
 
 def load_lists(snapshot: Snapshot, record: IndexRecord, folder: Path) -> ListIndex:
-    """Map the files of an index, and add the snapshot's later entries in memory."""
+    """Map the files of an index."""
     dims = snapshot.key_code.dims
     try:
-        groups, per_group, centroids, sizes, ids, keys = map_arrays(folder, record.files)
+        groups, per_group, centroids, sizes, keys, norms, ids = map_arrays(folder, record.files)
         clusters = Clusters(groups.reshape(-1, dims), np.asarray(per_group), centroids.reshape(-1, dims))
         begins = begins_of(sizes)
-        blocks = keys.reshape(int(begins[-1]), -(-dims // 2), 2 * LANES)
-        arranged = Arranged(blocks, np.full(LANES * len(blocks), np.inf, np.float32), ids.reshape(LANES * len(blocks)))
+        slots = LANES * int(begins[-1])
+        blocks = keys.reshape(slots // LANES, -(-dims // 2), 2 * LANES)
+        arranged = Arranged(blocks, norms.reshape(slots), ids.reshape(slots))
     except ValueError as error:
         raise StoreDamagedError(f"the index of {folder} does not match the store: run nearmt verify") from error
-    arranging.norms_of(arranged.keys, begins, np.asarray(sizes), arranged.norms)
     return ListIndex.starting_with(clusters, Part(begins, arranged), record.num_entries, record.num_probes)

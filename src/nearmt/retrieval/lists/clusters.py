@@ -81,7 +81,8 @@ class Clusters:
 
     @classmethod
     def trained(cls, sample: np.ndarray, num_lists: int, seed: int = 1) -> "Clusters":
-        """Cluster some keys (n, dims) of bytes into about `num_lists` lists."""
+        """Cluster some keys (n, dims) of bytes into about `num_lists` lists, at least one and at most n."""
+        num_lists = max(1, min(num_lists, len(sample)))
         num_groups = 1 if num_lists <= _ONE_GROUP else round(num_lists**0.5)
         groups = _means(sample, num_groups, seed)
         if num_groups == 1:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nearmt.compiled.dots import LANES
+from nearmt.retrieval import arranging
 from nearmt.retrieval.lists.clusters import Arranged, Clusters, by_list
 
 _AT_ONCE = 512  # later entries join the lists in batches; fewer of them are read by every search
@@ -28,18 +28,11 @@ class Part:
     def arrays(self) -> tuple[np.ndarray, ...]:
         return self.begins, *self.entries
 
-    def only(self, allowed: np.ndarray) -> "Part":
-        """The same, where all other entries are infinitely far; `allowed` (entries,) is a mask."""
-        if not len(self.entries.ids):
-            return self
-        norms = np.where(allowed[self.entries.ids], self.entries.norms, np.float32(np.inf))
-        return Part(self.begins, self.entries._replace(norms=norms))
-
-    def sizes(self) -> np.ndarray:
-        """(lists,) how many entries of each list can be found."""
-        counted = np.concatenate([[0], np.cumsum(np.isfinite(self.entries.norms))])
-        sizes: np.ndarray = np.diff(counted[LANES * self.begins])
-        return sizes
+    def only(self, allowed: np.ndarray) -> tuple["Part", np.ndarray]:
+        """The same, where entries outside a mask (entries,) are infinitely far; and how many are left in each list."""
+        norms, sizes = np.full(len(self.entries.norms), np.inf, np.float32), np.zeros(len(self.begins) - 1, np.int64)
+        arranging.only_allowed(self.begins, self.entries.norms, self.entries.ids, allowed, norms, sizes)
+        return Part(self.begins, self.entries._replace(norms=norms)), sizes
 
 
 @dataclass(frozen=True)
@@ -85,10 +78,9 @@ class ListIndex:
         left = int(np.count_nonzero(allowed))
         if left <= _FEW:
             return self._one_list(keys, np.flatnonzero(allowed))
-        narrow = [part.only(allowed) for part in parts]
-        sizes = narrow[0].sizes() + narrow[1].sizes()
+        narrow, sizes = zip(*(part.only(allowed) for part in parts), strict=True)
         *groups, centroids, norms, numbers = self.clusters.arrays
-        is_used = (sizes > 0)[numbers] & np.isfinite(norms)
+        is_used = (sizes[0] + sizes[1] > 0)[numbers] & np.isfinite(norms)
         clusters = (*groups, centroids, np.where(is_used, norms, np.float32(np.inf)), numbers)
         more = min(_MAX_PROBES, probes * len(allowed) // left, len(self.clusters))
         return Lists(max(probes, more), clusters, tuple(part.arrays for part in narrow))
