@@ -6,17 +6,17 @@ from nearmt.compiled import compiled
 from nearmt.compiled.dots import LANES, ROWS, dots
 
 _HALVINGS, _ENOUGH = 16, 4  # the search for a threshold ends with so many values more than needed
-_SECOND, _THIRD = 1 << 40, 1 << 41  # added to the numbers of blocks, these tell the parts apart that blocks come from
 
 
 @compiled
 def _insert(distance, place, distances, places, found):  # type: ignore[no-untyped-def]
-    """Insert into a row that is sorted by distance, then by place, if it is near enough. Returns the number found."""
+    """Insert into a row that is sorted by distance, then by place. Returns the number found."""
     k = len(distances)
-    if found == k and (distance, place) > (distances[k - 1], places[k - 1]):
-        return k
     slot = found if found < k else k - 1
-    while slot > 0 and (distance, place) < (distances[slot - 1], places[slot - 1]):
+    while slot > 0 and distances[slot - 1] > distance:
+        distances[slot], places[slot] = distances[slot - 1], places[slot - 1]
+        slot -= 1
+    while slot > 0 and distances[slot - 1] == distance and places[slot - 1] > place:
         distances[slot], places[slot] = distances[slot - 1], places[slot - 1]
         slot -= 1
     distances[slot], places[slot] = distance, place
@@ -59,21 +59,24 @@ def _round_rows(queries, row, count, group, factors, squares):  # type: ignore[n
 
 @compiled
 def _workspace(blocks):  # type: ignore[no-untyped-def]
-    """Arrays for at most so many blocks: products, least distances, norms, and where from; the rest is for `_best`."""
+    """Arrays for at most so many blocks: products, least distances, norms and ids; the rest is for `_best`."""
     return (
         np.empty((ROWS, LANES * blocks), np.int32),
         np.empty((ROWS, blocks), np.float32),
         np.empty(LANES * blocks, np.float32),
-        np.empty(blocks, np.int64),
+        np.empty(LANES * blocks, np.int64),
         np.empty(LANES * blocks, np.float32),
         np.empty(blocks, np.int64),
     )
 
 
 @compiled
-def _score(keys, norms, first, end, rows, group, factors, work, place, origin):  # type: ignore[no-untyped-def]
-    """Compare four queries with blocks, from `place` on; `rows` has a bit for each query that they belong to."""
-    products, least, own_norms, origins, _, _ = work
+def _score(keys, norms, ids, first, end, rows, group, factors, work, place):  # type: ignore[no-untyped-def]
+    """Compare four queries with blocks, from `place` on; `rows` has a bit for each query that they belong to.
+
+    Without `ids`, slots have their own numbers.
+    """
+    products, least, own_norms, own_ids, _, _ = work
     for block in range(first, end):
         dots(keys, norms, block, group, factors, products, least, place)
         for number in range(ROWS):
@@ -81,7 +84,7 @@ def _score(keys, norms, first, end, rows, group, factors, work, place, origin): 
                 least[number, place] = np.inf
         for lane in range(LANES):
             own_norms[LANES * place + lane] = norms[LANES * block + lane]
-        origins[place] = origin + block
+            own_ids[LANES * place + lane] = ids[LANES * block + lane] if len(ids) else LANES * block + lane
         place += 1
     return place
 
@@ -112,25 +115,13 @@ def _threshold(values, k):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _id_at(slot, origins, ids):  # type: ignore[no-untyped-def]
-    """What stands in a slot of scored blocks: an id of one of three arrays; without a first array, the block's slot."""
-    origin, lane = origins[slot // LANES], slot % LANES
-    if origin >= _THIRD:
-        return np.int64(ids[2][LANES * (origin - _THIRD) + lane])
-    if origin >= _SECOND:
-        return np.int64(ids[1][LANES * (origin - _SECOND) + lane])
-    place = LANES * origin + lane
-    return np.int64(ids[0][place]) if len(ids[0]) else place
-
-
-@compiled
-def _best(number, places, factor, rounding, work, ids, distances, found_ids):  # type: ignore[no-untyped-def]
+def _best(number, places, factor, rounding, work, distances, found_ids):  # type: ignore[no-untyped-def]
     """Find the nearest ids for one of four queries in some blocks, of which `work` has the products and so on.
 
     First the least distance of every block tells which blocks may have one of them, then single precision which slots.
     Of equal distances, the lower id comes first. Returns how many were found.
     """
-    products, least, norms, origins, near, kept = work
+    products, least, norms, ids, near, kept = work
     k, count, found = len(distances), 0, 0
     bound = _threshold(least[number, :places], k) + rounding
     for place in range(places):
@@ -145,7 +136,12 @@ def _best(number, places, factor, rounding, work, ids, distances, found_ids):  #
         if near[i] <= bound and near[i] < np.inf:
             slot = LANES * kept[i // LANES] + i % LANES
             distance = norms[slot] + np.float64(factor) * products[number, slot]
-            found = _insert(distance, _id_at(slot, origins, ids), distances, found_ids, found)
+            if (
+                found < k
+                or distance < distances[k - 1]
+                or (distance == distances[k - 1] and ids[slot] < found_ids[k - 1])
+            ):
+                found = _insert(distance, ids[slot], distances, found_ids, found)
     return found
 
 
@@ -168,11 +164,10 @@ def nearest_codes(queries, first_row, last_row, subsets, begins, keys, norms, di
         rounding = _round_rows(queries, row, count, group, factors, squares)
         first, end = begins[subsets[row]], begins[subsets[row] + 1]
         everyone = (1 << count) - 1
-        _score(keys, norms, first // LANES, end // LANES, everyone, group, factors, work, 0, 0)
+        _score(keys, norms, none, first // LANES, end // LANES, everyone, group, factors, work, 0)
         for number in range(count):
             blocks = (end - first) // LANES
-            of_row = places[row + number]
-            found = _best(number, blocks, factors[number], rounding, work, (none, none, none), best, of_row)
+            found = _best(number, blocks, factors[number], rounding, work, best, places[row + number])
             for slot in range(found):
                 distances[row + number, slot] = max(best[slot] + squares[number], 0.0)
         row += count
@@ -181,6 +176,7 @@ def nearest_codes(queries, first_row, last_row, subsets, begins, keys, norms, di
 @compiled(fastmath={"reassoc", "contract", "nsz"})  # sums in any order, but infinity counts
 def nearest_floats(queries, first_row, last_row, subsets, begins, keys, distances, places):  # type: ignore[no-untyped-def]
     """The same for keys (slots, dims) of type float32, as they are."""
+    k = distances.shape[1]
     for row in range(first_row, last_row):
         found, query = 0, queries[row]
         for slot in range(begins[subsets[row]], begins[subsets[row] + 1]):
@@ -188,7 +184,8 @@ def nearest_floats(queries, first_row, last_row, subsets, begins, keys, distance
             for dim in range(len(query)):
                 difference = query[dim] - keys[slot, dim]
                 distance += difference * difference
-            found = _insert(distance, slot, distances[row], places[row], found)
+            if found < k or distance < distances[row, k - 1]:
+                found = _insert(distance, slot, distances[row], places[row], found)
 
 
 @compiled
@@ -200,21 +197,19 @@ def _nearest_lists(count, probes, clusters, group, factors, rounding, of_group, 
         of_group[:] = everyone
     else:
         of_group[:] = 0
-        places = _score(group_keys, group_norms, 0, len(group_keys), everyone, group, factors, work, 0, 0)
+        places = _score(group_keys, group_norms, none, 0, len(group_keys), everyone, group, factors, work, 0)
         for number in range(count):
-            wanted, ids = best[: probes[0]], (none, none, none)
-            found = _best(number, places, factors[number], rounding, work, ids, wanted, found_ids)
+            found = _best(number, places, factors[number], rounding, work, best[: probes[0]], found_ids)
             for i in range(found):
                 of_group[found_ids[i]] |= 1 << number
     places = 0
     for number in range(len(of_group)):
         if of_group[number]:
-            blocks = begins[number], begins[number + 1]
-            places = _score(keys, norms, *blocks, of_group[number], group, factors, work, places, 0)
+            first, end = begins[number], begins[number + 1]
+            places = _score(keys, norms, numbers, first, end, of_group[number], group, factors, work, places)
     chosen[:] = -1
     for number in range(count):
-        wanted, ids = best[: probes[1]], (numbers, none, none)
-        _best(number, places, factors[number], rounding, work, ids, wanted, chosen[number])
+        _best(number, places, factors[number], rounding, work, best[: probes[1]], chosen[number])
 
 
 @compiled
@@ -269,7 +264,7 @@ def nearest_in_lists(queries, first_row, last_row, probes, clusters, parts, dist
     begins_0, keys_0, norms_0, ids_0 = parts[0]
     begins_1, keys_1, norms_1, ids_1 = parts[1]
     _, keys_2, norms_2, ids_2 = parts[2]
-    dims, k, ids = 2 * clusters[0].shape[1], distances.shape[1], (ids_0, ids_1, ids_2)
+    dims, k = 2 * clusters[0].shape[1], distances.shape[1]
     work = _workspace(max(len(clusters[0]), len(clusters[3]), len(keys_2), 1))
     group, factors, squares = np.zeros((ROWS, dims), np.int16), np.zeros(ROWS, np.float32), np.zeros(ROWS)
     of_group, chosen = np.zeros(len(clusters[2]) - 1, np.int64), np.empty((ROWS, probes[1]), np.int64)
@@ -283,16 +278,16 @@ def nearest_in_lists(queries, first_row, last_row, probes, clusters, parts, dist
         needed = len(keys_2)
         for number in touched[:num_touched]:
             needed += begins_0[number + 1] - begins_0[number] + begins_1[number + 1] - begins_1[number]
-        if needed > len(work[3]):
+        if needed > len(work[5]):
             work = _workspace(needed)
         places = 0
         for i in range(num_touched):
             first, end = begins_0[touched[i]], begins_0[touched[i] + 1]
-            places = _score(keys_0, norms_0, first, end, rows[i], group, factors, work, places, 0)
+            places = _score(keys_0, norms_0, ids_0, first, end, rows[i], group, factors, work, places)
             first, end = begins_1[touched[i]], begins_1[touched[i] + 1]
-            places = _score(keys_1, norms_1, first, end, rows[i], group, factors, work, places, _SECOND)
-        places = _score(keys_2, norms_2, 0, len(keys_2), (1 << count) - 1, group, factors, work, places, _THIRD)
+            places = _score(keys_1, norms_1, ids_1, first, end, rows[i], group, factors, work, places)
+        places = _score(keys_2, norms_2, ids_2, 0, len(keys_2), (1 << count) - 1, group, factors, work, places)
         for number in range(count):
-            found = _best(number, places, factors[number], rounding, work, ids, best[:k], entry_ids[row + number])
+            found = _best(number, places, factors[number], rounding, work, best[:k], entry_ids[row + number])
             for i in range(found):
                 distances[row + number, i] = max(best[i] + squares[number], 0.0)
