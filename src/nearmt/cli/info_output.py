@@ -161,5 +161,6 @@ def warn_low_recall(described: dict[str, Any]) -> None:
         recall = (part or {}).get("recall")
         if recall and recall["num_queries"] and (recall["mass"] < LOW_MASS or recall["recall"] < LOW_RECALL):
             found = f"{recall['recall']:.0%} of the neighbours and {recall['mass']:.0%} of their weight"
-            say(f"The index finds only {found}: increase --probes or --rerank, or choose another --index.")
+            more = "--probes" if described["index"].get("kind") == "lists" else "--probes or --rerank"
+            say(f"The index finds only {found}: increase {more}, or choose another --index.")
             return
