@@ -165,7 +165,7 @@ def test_an_index_can_be_changed_to_lists_and_back(client, tmp_path, monkeypatch
     assert changed("--index", "faiss") == ("Flat", 32, 96), "not lists, although they would be chosen by size"
     assert changed() == ("Flat", 32, 96)
     code, out, err = nearmt("index", store, "-q", "--index", "lists")
-    assert (code, out.strip()) == (0, "500 sentences, tokens: lists, 8 lists probed")
+    assert (code, out.strip()) == (0, "500 sentences, tokens: lists, 4 lists probed")
     code, _, err = nearmt("add", store, client.test, "-q")
     assert code == 0, err
     vanilla = ("--method", "vanilla", "--k", "4", "--temperature", "0.1", "--share", "0.9")

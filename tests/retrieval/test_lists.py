@@ -478,7 +478,7 @@ def test_lists_are_the_default_of_reduced_bytes_unless_there_are_few(snapshot, t
         assert not default.uses_lists(make_store(tmp_path / f"{number}", clustered(1200, WIDTH), **kind))
     chosen = indexed(make_store(tmp_path / "s", clustered(1200, WIDTH), **REDUCED), None)
     record = chosen.manifest.index
-    assert (record.factory, record.is_chosen, record.num_probes, record.reranked) == ("lists:6", True, 8, 0)
+    assert (record.factory, record.is_chosen, record.num_probes, record.reranked) == ("lists:6", True, 4, 0)
     assert IndexSettings.of(chosen.manifest) == default
 
 
@@ -601,7 +601,7 @@ def test_an_index_of_another_store_is_refused(tmp_path):
 def test_a_store_that_can_no_longer_have_lists_gets_an_index_by_size(tmp_path):
     """A repair may leave too few entries for reduced keys."""
     whole = make_store(tmp_path / "s", clustered(100, WIDTH), key_type="int8")
-    record = IndexRecord("lists", "lists:5", 8, 100, is_chosen=False, reranked=0)
+    record = IndexRecord("lists", "lists:5", 4, 100, is_chosen=False, reranked=0)
     settings = compaction.index_settings_for(whole, whole.manifest.changed(index=record))
     assert (settings.factory, settings.retrieval) == (None, "tokens")
     assert index_snapshot(whole, settings).index.factory == "Flat"

@@ -88,7 +88,7 @@ Probes = Annotated[
     index_option(
         "--probes",
         min=1,
-        help="Inverted lists to search for each query. Default: 8 of lists, 32 of other indexes.",
+        help="Inverted lists to search for each query. Default: 4 of lists, 32 of other indexes.",
         show_default=False,
     ),
 ]

@@ -14,7 +14,7 @@ from nearmt.retrieval.arrays import ArrayFile, map_arrays
 from nearmt.retrieval.lists.clusters import Arranged, Clusters, begins_of, count_lists, sample_size, slots_of
 from nearmt.retrieval.lists.index import ListIndex, Part
 
-LIST_PROBES = 8  # lists that are read for a row
+LIST_PROBES = 4  # lists that are read for a row; more find more, but do not translate better
 _FEWEST_ENTRIES = 8192  # with fewer, comparing all of them takes no longer
 _MOST_ENTRIES = 1 << 32
 _READ = 1 << 16  # keys at a time
