@@ -143,7 +143,7 @@ def test_evaluate_refuses_a_folder_with_files(client, tmp_path, monkeypatch):
     assert code == 0
     assert json.loads(printed)
     assert (out / "base.txt").read_text(encoding="utf-8") == first
-    assert [path.name for path in out.iterdir()] == ["base.txt"]
+    assert {path.name for path in out.iterdir()} == {"base.txt", "source.txt", "reference.txt", "evaluation.json"}
 
 
 def test_bench_server_leaves_no_files(client, tmp_path):

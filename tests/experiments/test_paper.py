@@ -2,10 +2,11 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
-from nearmt.errors import NearMTError, SettingError
+from nearmt.errors import CorpusError, NearMTError, SettingError
 from nearmt.experiments.paper import lab as lab_module
 from nearmt.experiments.paper import load_config, run_paper
 from nearmt.experiments.paper.config import READY, SECTIONS
@@ -87,6 +88,36 @@ def test_every_section_has_numbers(sections):
     controls = sections["controls"].data
     assert controls["shuffled / Client"]["bleu"] == pytest.approx(controls["base / Client"]["bleu"], abs=1.5)
     assert sections["statistics"].data["Half"]["sentences"] < sections["statistics"].data["Client"]["sentences"]
+
+
+def test_the_main_systems_are_scored_by_all_metrics_and_by_match(sections):
+    metrics, matches = sections["metrics"].data, sections["matches"].data
+    base, adaptive = metrics["base / Client"], metrics["adaptive / Client"]
+    assert base["bleu"] == sections["main"].data["base / Client"]["bleu"]
+    assert adaptive["ter"] < base["ter"]
+    assert set(metrics["signatures"]) == {"bleu", "chrf", "ter"}
+    for bands in matches.values():
+        assert sum(band["sentences"] for band in bands) == 12
+        assert all(band["bleu_gain"].keys() == {"vanilla", "adaptive"} for band in bands)
+    assert [figure.name for figure in sections["matches"].figures] == ["matches-client", "matches-half"]
+
+
+def test_comet_scores_in_the_folder_of_the_outputs_are_shown(sections, config_path, folder, model, tmp_path):
+    out = shutil.copytree(folder / "out", tmp_path / "out")
+    written = out / "outputs" / "client"
+    outputs = (written / "adaptive.txt").read_text(encoding="utf-8").splitlines()
+    assert len(outputs) == len((written / "source.txt").read_text(encoding="utf-8").splitlines()) == 12
+    comet = written / "comet.json"
+    comet.write_text(json.dumps({"adaptive.txt": [{"mt": text, "COMET": 0.75} for text in outputs]}), encoding="utf-8")
+    again = {section.name: section for section in run_paper(load_config(config_path), out, model)}
+    comet.write_text("[]")
+    with pytest.raises(CorpusError, match=r"comet\.json is not a result of comet-score"):
+        run_paper(load_config(config_path), out, model)
+    assert again["metrics"].data["adaptive / Client"]["comet"] == 0.75
+    table = dict(again["metrics"].tables)["Client"]
+    assert table.headings[-1] == "COMET"
+    assert [row[-1] for row in table.rows] == ["–", "–", "–", "0.7500"]
+    assert "COMET" not in dict(again["metrics"].tables)["Half"].headings
 
 
 def test_a_second_run_computes_nothing(sections, config_path, folder, model, monkeypatch):

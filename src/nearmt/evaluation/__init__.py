@@ -1,4 +1,4 @@
-"""Scores and comparisons: BLEU, chrF, paired bootstrap, test-set leakage, and methods compared on one test set.
+"""Scores and comparisons: BLEU, chrF, TER, paired bootstrap, leakage, similarity to a memory, methods on one test set.
 
 The only package that imports sacrebleu.
 """

@@ -1,7 +1,8 @@
 """Comparing methods on one test set."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from nearmt.corpus import SentencePair
@@ -9,8 +10,10 @@ from nearmt.datastore import FLAT, TextLookup
 from nearmt.decoding.decoder import Decoder
 from nearmt.decoding.evidence import share_not_first_choice
 from nearmt.errors import SettingError
+from nearmt.evaluation.comet import read_comet
 from nearmt.evaluation.held_out import HeldOutSet, translate_held_out
-from nearmt.evaluation.scores import Comparison, Leakage, compare, leakage
+from nearmt.evaluation.matches import MatchBand, best_matches, match_bands
+from nearmt.evaluation.scores import Comparison, Leakage, Score, compare, leakage
 from nearmt.methods.registry import (
     METHODS,
     TRAINED,
@@ -26,19 +29,41 @@ BASELINES = ("base", "vanilla")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of every method with their settings, and how much of the test set is in the store."""
+    """The scores of every method with their settings, and how similar the test set is to the store."""
 
     comparison: Comparison
     changed_shares: dict[str, float]  # share of output tokens that are not the model's first choice
     settings: dict[str, dict[str, Any]]
     leakage: Leakage
+    matches: list[MatchBand]  # the scores by the similarity of a source to the most similar one in the store
     num_skipped: int  # pairs too long for the model
+    pairs: list[SentencePair]  # the others
     outputs: dict[str, list[str]]
     signature: dict[str, Any]
 
+    def with_comet(self, path: Path) -> "Evaluation":
+        """Add the COMET scores of these outputs, read from a file that comet-score wrote."""
+        comet = read_comet(path, self.outputs)
+        scores = {name: replace(score, comet=comet.get(name)) for name, score in self.comparison.scores.items()}
+        return replace(self, comparison=replace(self.comparison, scores=scores))
+
+    @classmethod
+    def from_dict(
+        cls, content: dict[str, Any], outputs: dict[str, list[str]], pairs: list[SentencePair]
+    ) -> "Evaluation":
+        comparison = content["comparison"]
+        scores = {name: Score(**score) for name, score in comparison["scores"].items()}
+        parts = {
+            "comparison": Comparison(**{**comparison, "scores": scores}),
+            "leakage": Leakage(**content["leakage"]),
+            "matches": [MatchBand.from_dict(band) for band in content["matches"]],
+        }
+        return cls(**{**content, **parts}, outputs=outputs, pairs=pairs)
+
     def as_dict(self) -> dict[str, Any]:
         content = asdict(self)
-        del content["outputs"]
+        del content["outputs"], content["pairs"]
+        content["matches"] = [band.as_dict() for band in self.matches]
         return content
 
 
@@ -77,12 +102,15 @@ def evaluate(
         changed[name] = share_not_first_choice(decoder, test.sources, [best.token_ids for best in scored.hypotheses])
         settings[name] = describe_method(method)
     progress("comparing", 0, None)
+    matches = best_matches(test.texts, (pair.source for pair in snapshot.texts()))
     return Evaluation(
         comparison=compare(outputs, test.references, [name for name in BASELINES if name in methods]),
         changed_shares=changed,
         settings=settings,
         leakage=leakage(test.pairs, TextLookup(snapshot)),
+        matches=match_bands(matches, outputs, test.references),
         num_skipped=len(pairs) - len(test),
+        pairs=test.pairs,
         outputs=outputs,
         signature=signature(translator),
     )

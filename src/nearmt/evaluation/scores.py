@@ -1,10 +1,10 @@
-"""Scores with their signatures: BLEU and chrF by sacreBLEU, paired bootstrap, and test-set leakage."""
+"""Scores with their signatures: BLEU, chrF and TER by sacreBLEU, paired bootstrap, and test-set leakage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 
 from nearmt.corpus import SentencePair
@@ -21,7 +21,9 @@ class Score:
 
     bleu: float
     chrf: float
+    ter: float  # an error rate: lower is better
     p_values: dict[str, float]  # baseline → p of the paired bootstrap on BLEU
+    comet: float | None = None  # from a file that comet-score wrote
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Comparison:
     scores: dict[str, Score]
     bleu_signature: str
     chrf_signature: str
+    ter_signature: str
     num_sentences: int
 
 
@@ -40,6 +43,46 @@ def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
         raise SettingError("there are no outputs to score")
     score: float = BLEU(force=True).corpus_score(list(outputs), [list(references)]).score
     return score
+
+
+def chrf(outputs: Sequence[str], references: Sequence[str]) -> float:
+    """Corpus chrF."""
+    score: float = CHRF().corpus_score(list(outputs), [list(references)]).score
+    return score
+
+
+class EditRates:
+    """Corpus TER of several systems on one test set.
+
+    TER takes a thousand times as long as BLEU for long sentences, and systems often agree on a sentence, so each
+    different output is compared only once.
+    """
+
+    def __init__(self, references: Sequence[str]) -> None:
+        self.references = list(references)
+        self._metric = TER()
+        self._known: dict[tuple[str, str], tuple[float, float]] = {}
+
+    def ter(self, outputs: Sequence[str]) -> float:
+        """The number of edits in percent of the words of the references."""
+        counts = [self._counts(*pair) for pair in zip(outputs, self.references, strict=True)]
+        edits, words = (sum(column) for column in zip(*counts, strict=True))
+        return 100 * edits / words if words else 100.0 * bool(edits)
+
+    def _counts(self, output: str, reference: str) -> tuple[float, float]:
+        found = self._known.get((output, reference))
+        if found is None:
+            score = self._metric.sentence_score(output, [reference])
+            found = self._known[output, reference] = (score.num_edits, score.ref_length)
+        return found
+
+
+def signatures() -> dict[str, str]:
+    """The signature of each metric."""
+    metrics = {"bleu": BLEU(force=True), "chrf": CHRF(), "ter": TER()}
+    for metric in metrics.values():
+        metric.corpus_score(["a"], [["a"]])  # a signature names the number of references
+    return {name: str(metric.get_signature()) for name, metric in metrics.items()}
 
 
 def close_to_best(systems: Sequence[Sequence[str]], references: Sequence[str]) -> list[bool]:
@@ -82,31 +125,35 @@ def compare(
     systems: Mapping[str, Sequence[str]], references: Sequence[str], baselines: Sequence[str] = ()
 ) -> Comparison:
     """Score every system, and test it against each of the baselines that is among the systems."""
-    bleu_metric, chrf_metric = BLEU(force=True), CHRF()
-    scored = {
-        name: (
-            bleu_metric.corpus_score(list(outputs), [list(references)]).score,
-            chrf_metric.corpus_score(list(outputs), [list(references)]).score,
-        )
-        for name, outputs in systems.items()
-    }
+    edits = EditRates(references)
     p_values: dict[str, dict[str, float]] = {name: {} for name in systems}
     for baseline in baselines:
-        if baseline not in systems or len(systems) < 2:
-            continue
-        ordered = [baseline, *(name for name in systems if name != baseline)]
-        named = [(name, list(systems[name])) for name in ordered]
-        test = PairedTest(named, {"BLEU": BLEU(references=[list(references)], force=True)}, None, "bs", _SAMPLES)
-        for name, result in zip(ordered[1:], test()[1]["BLEU"][1:], strict=True):
-            # With equal scores there is no difference to test; the bootstrap would give 0.001.
-            is_same = scored[name][0] == scored[baseline][0]
-            p_values[name][baseline] = 1.0 if is_same else float(result.p_value)
-    return Comparison(
-        scores={name: Score(float(b), float(c), p_values[name]) for name, (b, c) in scored.items()},
-        bleu_signature=str(bleu_metric.get_signature()),
-        chrf_signature=str(chrf_metric.get_signature()),
-        num_sentences=len(references),
-    )
+        if baseline in systems:
+            for name, p in bootstrap(systems, references, baseline).items():
+                p_values[name][baseline] = p
+    scores = {
+        name: Score(bleu(outputs, references), chrf(outputs, references), edits.ter(outputs), p_values[name])
+        for name, outputs in systems.items()
+    }
+    signed = signatures()
+    return Comparison(scores, signed["bleu"], signed["chrf"], signed["ter"], len(references))
+
+
+def bootstrap(
+    systems: Mapping[str, Sequence[str]], references: Sequence[str], baseline: str = "baseline"
+) -> dict[str, float]:
+    """The p-value of each other system's difference in BLEU from the baseline, by sacreBLEU's paired bootstrap."""
+    others = [name for name in systems if name != baseline]
+    if not others:
+        return {}
+    named = [(name, list(systems[name])) for name in (baseline, *others)]
+    test = PairedTest(named, {"BLEU": BLEU(references=[list(references)], force=True)}, None, "bs", _SAMPLES)
+    found = test()[1]["BLEU"]
+    # With equal scores there is no difference to test; the bootstrap would give 0.001.
+    return {
+        name: 1.0 if result.score == found[0].score else float(result.p_value)
+        for name, result in zip(others, found[1:], strict=True)
+    }
 
 
 @dataclass(frozen=True)

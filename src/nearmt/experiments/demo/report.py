@@ -4,6 +4,7 @@ from html import escape
 from pathlib import Path
 
 from nearmt.datastore import replace_file
+from nearmt.evaluation.matches import MatchBand
 from nearmt.experiments.demo.run import DemoResult
 from nearmt.experiments.report import BarChart, Table, examples_html, figure, page
 
@@ -19,21 +20,21 @@ def score_table(result: DemoResult) -> Table:
     for name, score in result.evaluation["comparison"]["scores"].items():
         tests = [f"{score['p_values'][b]:.3f}" if b in score["p_values"] else "–" for b in ("base", "vanilla")]
         changed = f"{result.evaluation['changed_shares'][name]:.0%}"
-        rows.append((name, f"{score['bleu']:.2f}", f"{score['chrf']:.2f}", *tests, changed))
-    return Table(("method", "BLEU", "chrF", "p vs base", "p vs vanilla", "changed"), tuple(rows))
+        rows.append((name, *(f"{score[metric]:.2f}" for metric in ("bleu", "chrf", "ter")), *tests, changed))
+    return Table(("method", "BLEU", "chrF", "TER", "p vs base", "p vs vanilla", "changed"), tuple(rows))
 
 
 def match_table(result: DemoResult) -> Table:
     """Return the scores of the model alone and with the memory, by similarity to the memory."""
     rows = [
-        (b.label, f"{b.sentences}", f"{b.chrf['base']:.1f}", f"{b.chrf['adaptive']:.1f}", f"{_gain(b.chrf):+.1f}")
+        (b.label, f"{b.sentences}", f"{b.chrf['base']:.1f}", f"{b.chrf['adaptive']:.1f}", f"{_gain(b):+.1f}")
         for b in result.matches
     ]
     return Table(("best match", "sentences", "base chrF", "adaptive chrF", "gain"), tuple(rows))
 
 
-def _gain(chrf: dict[str, float]) -> float:
-    return chrf["adaptive"] - chrf["base"]
+def _gain(band: MatchBand) -> float:
+    return band.gains("chrf")["adaptive"]
 
 
 def _page(result: DemoResult) -> str:
@@ -41,7 +42,7 @@ def _page(result: DemoResult) -> str:
     settings = {**result.evaluation["signature"], "model": Path(result.evaluation["signature"]["model"]).name}
     signature = " ".join(f"{key}={value}" for key, value in settings.items())
     gains = figure(
-        BarChart({band.label: _gain(band.chrf) for band in result.matches}, "best match in the memory", "gain in chrF"),
+        BarChart({band.label: _gain(band) for band in result.matches}, "best match in the memory", "gain in chrF"),
         "How much better the translations are with the memory than without it, by the similarity of a sentence to the "
         "most similar one in the memory.",
     )
@@ -59,12 +60,12 @@ sentences is in it.</p>
 <p class="note">base: the model alone. vanilla: kNN-MT with one fixed share for the memory. adaptive: a small network
 decides for each token how much of the memory to use. p: paired bootstrap on BLEU. “Changed” is the share of output
 tokens that the model alone would not have chosen in the same context. BLEU {escape(comparison["bleu_signature"])} ·
-chrF {escape(comparison["chrf_signature"])}</p>
+chrF {escape(comparison["chrf_signature"])} · TER, where lower is better, {escape(comparison["ter_signature"])}</p>
 <h2>When does it help?</h2>
 {gains}
 {match_table(result).as_html()}
-<p class="note">The best match is the similarity of the source to the nearest source in the memory, by characters, as
-CAT tools show it.</p>
+<p class="note">The best match is the similarity of the source to the nearest source in the memory, by words, as CAT
+tools show it.</p>
 <h2>How many neighbours does it trust?</h2>
 {sizes_used}
 <h2>Sentences that gained most</h2>

@@ -14,7 +14,7 @@ from nearmt.building.compatibility import check_model
 from nearmt.datastore import replace_file
 from nearmt.errors import MissingExtraError, SettingError, StoreMismatchError
 from nearmt.evaluation.evaluate import evaluate
-from nearmt.evaluation.matches import MatchBand, best_matches, match_bands
+from nearmt.evaluation.matches import MatchBand
 from nearmt.experiments.report import Example, pick_examples, pick_misled, require_drawing
 from nearmt.methods.metak import MetaK
 from nearmt.models import Seq2Seq
@@ -31,7 +31,7 @@ METHODS = ("base", "vanilla", "adaptive")
 QUICK = AdaptationSettings(max_trials=1, max_decoded=30, methods=("adaptive",), training=TrainingSettings(steps=2000))
 NUM_EXAMPLES = 3
 _ENTRIES_PER_COMMIT = 8192  # often enough for progress, and for an interruption to cost little
-_RESULT_FORMAT = 3
+_RESULT_FORMAT = 4
 _BUILT_FROM = "built-from.txt"
 _WATCHED_SENTENCES = 100  # of dev, for the mean number of neighbours
 
@@ -121,10 +121,9 @@ def run_demo(
         evaluation = evaluate(translator, pairs, METHODS, progress)
     with watch.timing("explaining"):
         tested = pairs[: len(evaluation.outputs["base"])]
-        matches = best_matches([p.source for p in tested], [p.source for p in translator.snapshot.texts()])
         result = DemoResult(
             evaluation=evaluation.as_dict(),
-            matches=match_bands(matches, evaluation.outputs, [p.target for p in tested]),
+            matches=evaluation.matches,
             chosen_sizes=_chosen_sizes(translator, materials.dev, progress),
             examples=pick_examples(translator, tested, evaluation.outputs, NUM_EXAMPLES),
             misled=pick_misled(translator, tested, evaluation.outputs),

@@ -12,6 +12,8 @@ from nearmt.methods.registry import VARIANTS
 READY = Path(__file__).parent / "configs"
 SECTIONS = (
     "main",
+    "metrics",
+    "matches",
     "relatives",
     "generality",
     "robustness",

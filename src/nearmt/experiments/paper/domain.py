@@ -9,6 +9,7 @@ from nearmt.building.builder import BuildSettings, describe_inputs
 from nearmt.corpus import SentencePair
 from nearmt.datastore import TOKENS, Languages, Snapshot
 from nearmt.evaluation.held_out import HeldOutSet
+from nearmt.evaluation.matches import BestMatch, best_matches
 from nearmt.experiments.paper.config import DomainConfig, PaperConfig
 from nearmt.experiments.paper.workspace import Workspace, as_key, digest, digest_pairs
 from nearmt.models import Seq2Seq
@@ -48,6 +49,7 @@ class Domain:
         progress: Progress = silent,
     ) -> None:
         self.config, self.paper, self.model, self.progress = config, paper, model, progress
+        self._workspace = workspace
         self.name = config.name
         self._build_settings = BuildSettings(  # as in the paper: states as they are, and all of them are searched
             key_type="float16",
@@ -103,6 +105,18 @@ class Domain:
     @cached_property
     def test(self) -> TestSet:
         return TestSet(self.model, self._load(self.config.test)[: self.paper.test_sentences])
+
+    @cached_property
+    def best_matches(self) -> list[BestMatch]:
+        """The most similar source of the memory for each test sentence."""
+        key = {"matches": self.key, "by": "words", "test": self.test.key}
+        found = self._workspace.get("matches", key, self._match)
+        return [BestMatch(row, percent) for row, percent in found]
+
+    def _match(self) -> list[tuple[int, int]]:
+        sources, total = (pair.source for pair in self.snapshot.texts()), self.snapshot.manifest.num_sentences
+        matches = best_matches(self.test.held_out.texts, sources, lambda done: self._report("matching", done, total))
+        return [(match.row, match.percent) for match in matches]
 
     @cached_property
     def dev_key(self) -> str:

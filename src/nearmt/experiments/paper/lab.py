@@ -12,7 +12,7 @@ from nearmt.datastore import Languages, replace_file
 from nearmt.decoding.beam import BeamSettings
 from nearmt.decoding.decoder import Decoder, DecodingSettings
 from nearmt.evaluation.held_out import ScoredOutputs, translate_held_out
-from nearmt.evaluation.scores import close_to_best, compare
+from nearmt.evaluation.scores import bleu, bootstrap, chrf, close_to_best, signatures
 from nearmt.experiments.paper.config import PaperConfig
 from nearmt.experiments.paper.domain import Domain, TestSet
 from nearmt.experiments.paper.workspace import Workspace, as_key, digest
@@ -244,11 +244,11 @@ class Lab:
         """Return the p-value of the difference between two systems, by paired bootstrap on BLEU."""
         key = {"test": test.key, "system": digest(system.outputs), "baseline": digest(baseline.outputs)}
 
-        def bootstrap() -> float:
+        def test_difference() -> float:
             systems = {"baseline": baseline.outputs, "system": system.outputs}
-            return compare(systems, test.references, ["baseline"]).scores["system"].p_values["baseline"]
+            return bootstrap(systems, test.references)["system"]
 
-        return float(self.workspace.get("p", key, bootstrap))
+        return float(self.workspace.get("p", key, test_difference))
 
     def scored_outputs(self, outputs: Sequence[str], test: TestSet, settings: dict[str, Any]) -> Result:
         """Score outputs that no method of this class produced."""
@@ -257,9 +257,8 @@ class Lab:
 
 
 def _scored(outputs: Sequence[str], test: TestSet) -> dict[str, Any]:
-    comparison = compare({"system": outputs}, test.references)
-    score = comparison.scores["system"]
-    return {"bleu": score.bleu, "chrf": score.chrf, "signature": comparison.bleu_signature}
+    scores = {"bleu": bleu(outputs, test.references), "chrf": chrf(outputs, test.references)}
+    return {**scores, "signature": signatures()["bleu"]}
 
 
 def shuffled_values(retriever: Retriever) -> torch.Tensor:

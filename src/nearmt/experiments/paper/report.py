@@ -8,9 +8,11 @@ from typing import Any
 
 from nearmt import __version__
 from nearmt.datastore import replace_file, storage_errors
+from nearmt.evaluation.saved import write_systems
+from nearmt.evaluation.scores import signatures
 from nearmt.experiments.paper.config import PaperConfig, shown_model
 from nearmt.experiments.paper.lab import Lab
-from nearmt.experiments.paper.sections import Section
+from nearmt.experiments.paper.sections import OUTPUTS, Section, file_name
 from nearmt.experiments.report import Example, examples_html, figure, page, png_of, reasons_for, svg_of
 
 
@@ -20,18 +22,18 @@ def write_reports(config: PaperConfig, lab: Lab, sections: Sequence[Section], ou
         (out / "figures").mkdir(exist_ok=True)
         for section in sections:
             for drawn in section.figures:
-                path = out / "figures" / _file_name(drawn.name)
+                path = out / "figures" / file_name(drawn.name)
                 replace_file(path.with_suffix(".svg"), svg_of(drawn.chart).encode())
                 replace_file(path.with_suffix(".png"), png_of(drawn.chart))
+            for found in section.outputs:
+                write_systems(
+                    out / OUTPUTS / file_name(found.domain.lower()), found.systems, found.pairs, overwrite=True
+                )
         about = _about(config, lab)
         content = {"about": about, "sections": {section.name: section.data for section in sections}}
         replace_file(out / "results.json", json.dumps(content, ensure_ascii=False, indent=1).encode())
         replace_file(out / "report.md", _markdown(config, sections, about).encode())
         replace_file(out / "report.html", _html(config, sections, about).encode())
-
-
-def _file_name(name: str) -> str:
-    return "".join(char if char.isalnum() or char in "-_" else "-" for char in name)
 
 
 def _about(config: PaperConfig, lab: Lab) -> dict[str, Any]:
@@ -48,6 +50,7 @@ def _about(config: PaperConfig, lab: Lab) -> dict[str, Any]:
             domain.name: {"test_sentences": len(domain.test), "longer_than_the_model_takes": domain.test.num_skipped}
             for domain in lab.domains.values()
         },
+        "signatures": signatures(),
         "config": config.as_dict(),
     }
 
@@ -69,18 +72,14 @@ def _setting_lines(config: PaperConfig, about: dict[str, Any]) -> list[str]:
     ]
 
 
-def _signature(sections: Sequence[Section]) -> str:
-    for section in sections:
-        for value in section.data.values():
-            if isinstance(value, dict) and "signature" in value:
-                return f"BLEU {value['signature']}"
-    return ""
+def _signature_lines() -> list[str]:
+    names = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
+    return [f"{names[metric]} {signature}" for metric, signature in signatures().items()]
 
 
 def _markdown(config: PaperConfig, sections: Sequence[Section], about: dict[str, Any]) -> str:
     lines = [f"# {config.title}", "", *_setting_lines(config, about)]
-    if _signature(sections):
-        lines.append(f"`{_signature(sections)}`")
+    lines += ["", *(f"    {line}" for line in _signature_lines())]
     for section in sections:
         lines += ["", f"## {section.title}", "", section.text]
         for heading, table in section.tables:
@@ -88,7 +87,7 @@ def _markdown(config: PaperConfig, sections: Sequence[Section], about: dict[str,
         if section.notes:
             lines += ["", section.notes]
         for drawn in section.figures:
-            lines += ["", f"![{drawn.caption}](figures/{_file_name(drawn.name)}.svg)"]
+            lines += ["", f"![{drawn.caption}](figures/{file_name(drawn.name)}.svg)"]
         for example in section.examples:
             lines += ["", *_example_lines(example)]
     return "\n".join(lines) + "\n"
@@ -113,5 +112,5 @@ def _html(config: PaperConfig, sections: Sequence[Section], about: dict[str, Any
             parts.append(f'<p class="note">{escape(section.notes)}</p>')
         parts += [figure(drawn.chart, drawn.caption) for drawn in section.figures]
         parts.append(examples_html(section.examples))
-    parts.append(f"<footer><p>{escape(_signature(sections))}</p></footer>")
+    parts.append(f"<footer><p>{'<br>'.join(map(escape, _signature_lines()))}</p></footer>")
     return page(config.title, "\n".join(parts))

@@ -9,6 +9,8 @@ from nearmt.experiments.paper.config import PaperConfig
 from nearmt.experiments.paper.costs import CaseStudy, Statistics, Timing
 from nearmt.experiments.paper.lab import Lab
 from nearmt.experiments.paper.main_table import MainTable, Variants
+from nearmt.experiments.paper.matches import Matches
+from nearmt.experiments.paper.metrics import Metrics
 from nearmt.experiments.paper.report import write_reports
 from nearmt.experiments.paper.sections import CellKey, Experiment, Section
 from nearmt.experiments.paper.studies import Features, HiddenSizes, TrainingSentences
@@ -20,6 +22,8 @@ from nearmt.progress import Progress, silent
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     MainTable(),
+    Metrics(),
+    Matches(),
     Variants(),
     Generality(),
     Robustness(),

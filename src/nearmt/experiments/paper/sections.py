@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from statistics import mean, stdev
 from typing import Any, Protocol
 
+from nearmt.corpus import SentencePair
 from nearmt.experiments.paper.lab import Lab, Result
 from nearmt.experiments.report import Chart, Example, Table
 
 CellKey = tuple[str | int, ...]
 Cells = dict[CellKey, Callable[[], Any]]
 SIGNIFICANT = 0.05
+OUTPUTS = "outputs"  # folder of the translations, below that of the results
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,15 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Outputs:
+    """The translations of a domain's test set, to be written to a folder for other tools."""
+
+    domain: str
+    pairs: Sequence[SentencePair]
+    systems: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
 class Section:
     """One part of the report."""
 
@@ -32,6 +43,7 @@ class Section:
     tables: Sequence[tuple[str, Table]] = ()  # a heading, which may be empty, and its table
     figures: Sequence[Figure] = ()
     examples: Sequence[Example] = ()
+    outputs: Sequence[Outputs] = ()
     notes: str = ""
     data: Any = field(default_factory=dict)  # the numbers with their settings, for results.json
 
@@ -44,6 +56,11 @@ class Experiment(Protocol):
     def cells(self, lab: Lab) -> Cells: ...
 
     def assemble(self, lab: Lab, results: Mapping[CellKey, Any]) -> Section: ...
+
+
+def file_name(name: str) -> str:
+    """Return a name with only letters, digits, - and _."""
+    return "".join(char if char.isalnum() or char in "-_" else "-" for char in name)
 
 
 def spread(values: Sequence[float]) -> str:

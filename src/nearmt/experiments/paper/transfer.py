@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from nearmt.evaluation.matches import best_matches
 from nearmt.experiments.paper.domain import Domain
 from nearmt.experiments.paper.lab import Lab, Result
 from nearmt.experiments.paper.sections import CellKey, Cells, Section, describe_result, describe_results, p_text
@@ -119,16 +118,6 @@ class Controls:
 
 def best_fuzzy_matches(lab: Lab, domain: Domain) -> Result:
     """Copy the target of the most similar source in the memory for each test sentence."""
-    key = {"fuzzy": domain.key, "by": "words", "test": domain.test.key}
-    outputs = lab.workspace.get("fuzzy", key, partial(_match, lab, domain))
+    targets = [pair.target for pair in domain.snapshot.texts()]
+    outputs = [targets[match.row] for match in domain.best_matches]
     return lab.scored_outputs(outputs, domain.test, {"name": "best fuzzy match", "store": domain.key})
-
-
-def _match(lab: Lab, domain: Domain) -> list[str]:
-    pairs = list(domain.snapshot.texts())
-    matches = best_matches(
-        [pair.source for pair in domain.test.pairs],
-        [pair.source for pair in pairs],
-        lambda done: lab.progress(f"{domain.name}: matching", done, len(domain.test)),
-    )
-    return [pairs[match.row].target for match in matches]

@@ -1,6 +1,15 @@
 """Building blocks of reports: charts, tables, examples and a self-contained HTML page."""
 
-from nearmt.experiments.report.charts import BarChart, Chart, LineChart, can_draw, png_of, require_drawing, svg_of
+from nearmt.experiments.report.charts import (
+    BarChart,
+    Chart,
+    GroupedBarChart,
+    LineChart,
+    can_draw,
+    png_of,
+    require_drawing,
+    svg_of,
+)
 from nearmt.experiments.report.examples import (
     Change,
     Example,
@@ -17,6 +26,7 @@ __all__ = [
     "Change",
     "Chart",
     "Example",
+    "GroupedBarChart",
     "LineChart",
     "Reason",
     "Table",

@@ -34,7 +34,18 @@ class BarChart:
     y_label: str
 
 
-Chart = LineChart | BarChart
+@dataclass(frozen=True)
+class GroupedBarChart:
+    """One bar per series at each tick; bars of a faint tick are pale."""
+
+    ticks: Sequence[str]
+    series: Mapping[str, Sequence[float]]
+    is_faint: Sequence[bool]
+    x_label: str
+    y_label: str
+
+
+Chart = LineChart | BarChart | GroupedBarChart
 
 
 def can_draw() -> bool:
@@ -77,12 +88,14 @@ def _saved(chart: Chart, kind: str, metadata: dict[str, None]) -> bytes:
 
 
 def _draw(axes: Any, chart: Chart) -> None:
-    if isinstance(chart, LineChart):
+    if isinstance(chart, GroupedBarChart):
+        _draw_groups(axes, chart)
+    elif isinstance(chart, LineChart):
         for number, (name, line) in enumerate(chart.series.items()):
             color = _LINE_COLORS[number % len(_LINE_COLORS)]
             axes.plot(range(len(line)), line, "o-", markersize=4, color=color, label=name)
         axes.set_xticks(range(len(chart.ticks)), chart.ticks)
-        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize="small")
+        _add_legend(axes)
     else:
         axes.bar(list(chart.bars), list(chart.bars.values()), color=_BAR_COLOR, width=0.7)
     axes.set_xlabel(chart.x_label)
@@ -90,3 +103,22 @@ def _draw(axes: Any, chart: Chart) -> None:
     axes.grid(axis="y", color=GRID_COLOR)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_groups(axes: Any, chart: GroupedBarChart) -> None:
+    width = 0.8 / len(chart.series)
+    for number, (name, heights) in enumerate(chart.series.items()):
+        color = _LINE_COLORS[number % len(_LINE_COLORS)]
+        places = [tick - 0.4 + (number + 0.5) * width for tick in range(len(heights))]
+        bars = axes.bar(places, heights, width=0.92 * width, color=color, label=name)
+        for bar, is_faint in zip(bars, chart.is_faint, strict=True):
+            bar.set_alpha(0.35 if is_faint else 1.0)
+    axes.axhline(0, color="#000000", linewidth=0.8)
+    axes.set_xticks(range(len(chart.ticks)), chart.ticks)
+    _add_legend(axes)
+
+
+def _add_legend(axes: Any) -> None:
+    legend = axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize="small")
+    for handle in legend.legend_handles:
+        handle.set_alpha(1.0)  # also if the first bar is pale
