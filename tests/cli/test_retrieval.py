@@ -161,7 +161,7 @@ def test_an_index_can_be_changed_to_lists_and_back(client, tmp_path, monkeypatch
     assert_one_sentence(nearmt("index", store, "-q", "--memory", "1G"), "--memory is not for lists")
     assert changed("--index", "faiss") == ("Flat", 32, 96)
     monkeypatch.setattr("nearmt.retrieval.lists.building._FEWEST_ENTRIES", 100)
-    assert changed("--index", "lists") == ("lists", 8, 0)
+    assert changed("--index", "lists") == ("lists", 4, 0)
     assert changed("--index", "faiss") == ("Flat", 32, 96), "not lists, although they would be chosen by size"
     assert changed() == ("Flat", 32, 96)
     code, out, err = nearmt("index", store, "-q", "--index", "lists")

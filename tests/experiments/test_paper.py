@@ -9,7 +9,7 @@ import pytest
 from nearmt.errors import CorpusError, NearMTError, SettingError
 from nearmt.experiments.paper import lab as lab_module
 from nearmt.experiments.paper import load_config, run_paper
-from nearmt.experiments.paper.config import READY, SECTIONS
+from nearmt.experiments.paper.config import SECTIONS
 from nearmt.experiments.paper.lab import Lab
 from nearmt.experiments.paper.main_table import MainTable
 from nearmt.experiments.paper.workspace import Workspace
@@ -232,7 +232,7 @@ def test_errors_in_a_configuration_are_explained(config_path, change, message):
 
 
 def test_an_unknown_name_lists_the_ready_made_configurations():
-    with pytest.raises(SettingError, match="demo-fr-en, paper-de-en"):
+    with pytest.raises(SettingError, match="demo-fr-en, opus-fr-en, paper-de-en"):
         load_config("no-such")
 
 
@@ -241,8 +241,11 @@ def test_the_ready_made_configurations_are_valid(tmp_path, monkeypatch):
     demo = load_config("demo-fr-en")
     assert [domain.name for domain in demo.domains] == ["Law", "Python"]
     assert demo.model == str(tmp_path)
-    with pytest.raises(NearMTError, match=r"IT: there is no file .*it/train"):
-        load_config(READY / "paper-de-en.toml")
+    for name, first in (("paper-de-en", "it/train.de"), ("opus-fr-en", "it.train.tsv.gz")):
+        with pytest.raises(
+            NearMTError, match=rf"{name}.toml: there is no file {first}, .* and \d+ more; set `data` to"
+        ):
+            load_config(name)
 
 
 def test_a_damaged_cell_counts_as_missing(tmp_path):

@@ -493,7 +493,7 @@ def test_a_store_tells_the_settings_of_its_index(tmp_path, factory, num_probes):
     assert settings.has_made(record, snapshot)
     others = [
         IndexSettings("lists:7", num_probes),
-        IndexSettings(factory, 4),
+        IndexSettings(factory, 9),
         IndexSettings("IVF4,Flat", num_probes),
         IndexSettings(retrieval="tokens"),
     ]

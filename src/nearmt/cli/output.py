@@ -75,11 +75,12 @@ class _LineReporter:
         line = f"{stage} {done}" if done or total else stage
         line += f" of {total}" if total else ""
         if total and before < done < total:
-            line += f", {_duration((now - since) * (total - done) / (done - before))} left"
+            line += f", {duration((now - since) * (total - done) / (done - before))} left"
         errors.print(line)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time as seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

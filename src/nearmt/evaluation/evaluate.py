@@ -102,7 +102,12 @@ def evaluate(
         changed[name] = share_not_first_choice(decoder, test.sources, [best.token_ids for best in scored.hypotheses])
         settings[name] = describe_method(method)
     progress("comparing", 0, None)
-    matches = best_matches(test.texts, (pair.source for pair in snapshot.texts()))
+    total_stored = snapshot.manifest.num_sentences
+    matches = best_matches(
+        test.texts,
+        (pair.source for pair in snapshot.texts()),
+        lambda done: progress("matching", done, total_stored),
+    )
     return Evaluation(
         comparison=compare(outputs, test.references, [name for name in BASELINES if name in methods]),
         changed_shares=changed,

@@ -1,12 +1,12 @@
 """The configuration of the experiments, read from a TOML file. Unknown keys are an error."""
 
 import tomllib
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from importlib import import_module
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from nearmt.errors import MissingExtraError, SettingError
+from nearmt.errors import SettingError
+from nearmt.experiments.paper.files import FileFinder
 from nearmt.methods.registry import VARIANTS
 
 READY = Path(__file__).parent / "configs"
@@ -36,8 +36,7 @@ _COUNTS = (
     "beam",
     "batch_size",
 )
-_DEMO_PREFIX = "nearmt_demo:"
-_DEMO_MODEL = _DEMO_PREFIX + "model"
+_OPTIONAL_COUNTS = ("test_sentences", "memory_pairs")
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ class DomainConfig:
 
     name: str
     memory: tuple[Path, ...]
-    dev: Path
-    test: Path
+    dev: tuple[Path, ...]  # one file, or two line-aligned ones
+    test: tuple[Path, ...] = ()  # none: the end of dev
     paper_share: float = 0.8
     paper_temperature: float = 10.0
 
@@ -63,12 +62,14 @@ class PaperConfig:
     target_lang: str | None = None
     device: str = "cpu"
     dtype: str = "float32"
-    general: Path | None = None  # out-of-domain text, which a memory should not harm
+    general: tuple[Path, ...] = ()  # out-of-domain text, which a memory should not harm
     sections: tuple[str, ...] = SECTIONS
     k: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     seeds: tuple[int, ...] = (1, 2, 3)
     relatives: tuple[str, ...] = VARIANTS  # the variants to compare
     paper_protocol: bool = False  # as in the paper: train and select on all of dev, raw features, fixed T
+    memory_pairs: int | None = None  # use only so many pairs of each memory, in evenly spaced blocks
+    test_from_dev: float | None = None  # share of dev, its end, that is the test set of a domain without one
     test_sentences: int | None = None  # use only the first sentences of each test set
     judged_sentences: int = 200  # held-out sentences to decode when choosing settings
     judged_settings: int = 5  # settings to try on them, besides the paper's own
@@ -87,7 +88,6 @@ class PaperConfig:
     index: str | None = None
     num_probes: int | None = None
     reranked: int | None = None
-    folder: Path = field(default=Path(), compare=False)  # base of relative paths
 
     def __post_init__(self) -> None:
         _check(self)
@@ -100,11 +100,11 @@ class PaperConfig:
     def as_dict(self) -> dict[str, Any]:
         """Return the configuration for the results file, without the folders of the files."""
         content = asdict(self)
-        del content["folder"]
-        for domain in content["domains"]:
-            domain["memory"] = [path.name for path in domain["memory"]]
-            domain["dev"], domain["test"] = domain["dev"].name, domain["test"].name
-        content["general"] = self.general.name if self.general else None
+        for part, key in [
+            (content, "general"),
+            *((d, k) for d in content["domains"] for k in ("memory", "dev", "test")),
+        ]:
+            part[key] = [path.name for path in part[key]]
         content["model"] = shown_model(self.model)
         return content
 
@@ -125,38 +125,40 @@ def find_config(name: str | Path) -> Path:
     raise SettingError(f"there is no file {name}; the ready-made configurations are {names}")
 
 
-def load_config(name: str | Path) -> PaperConfig:
-    """Read and check a configuration."""
+def load_config(name: str | Path, data: str | Path | None = None) -> PaperConfig:
+    """Read and check a configuration. Paths are relative to its folder, or to that of the data if it is given."""
     path = find_config(name)
+    if data is not None and not Path(data).is_dir():
+        raise SettingError(f"`data`: there is no folder {data}")
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} is not valid TOML: {error}") from error
-    return _parse(content, path)
+    return _parse(content, path, FileFinder(path, Path(data) if data is not None else None))
 
 
-def _parse(content: dict[str, Any], path: Path) -> PaperConfig:
-    folder = path.parent.absolute()
+def _parse(content: dict[str, Any], path: Path, finder: FileFinder) -> PaperConfig:
     domains = content.pop("domains", None)
     if not isinstance(domains, list) or not domains or not all(isinstance(domain, dict) for domain in domains):
         raise SettingError(f"{path} needs at least one [[domains]] with name, memory, dev and test")
+    _check_keys(content, PaperConfig, str(path), excluded=("domains",))
+    has_own_test = content.get("test_from_dev") is None
     parsed = []
     for number, domain in enumerate(domains, 1):
         where = f"{path}, domain {domain.get('name', number)}"
         _check_keys(domain, DomainConfig, where)
-        memory = domain["memory"] if isinstance(domain["memory"], list) else [domain["memory"]]
-        files = [found for item in memory for found in _files(item, folder, where)]
-        texts = {key: _files(domain[key], folder, where)[0] for key in ("dev", "test")}
-        parsed.append(DomainConfig(**{**domain, **texts, "memory": tuple(files)}))
-    _check_keys(content, PaperConfig, str(path), excluded=("domains", "folder"))
-    if content.get("general") is not None:
-        content["general"] = _files(content["general"], folder, str(path))[0]
-    model = str(content["model"])
-    if model.startswith((_DEMO_PREFIX, ".")):
-        content["model"] = str(_resolve(model, folder))
+        if has_own_test and "test" not in domain:
+            raise SettingError(f"{where}: test is missing; without one, set test_from_dev")
+        files = {key: tuple(finder.files(domain[key], where)) for key in ("memory", "dev")}
+        test = tuple(finder.files(domain.get("test", []), where, is_optional=not has_own_test))
+        parsed.append(DomainConfig(**{**domain, **files, "test": test}))
+    general = content.pop("general", [])
+    content["general"] = tuple(finder.files(general, str(path), is_optional=isinstance(general, list)))
+    finder.check()
+    content["model"] = finder.model(str(content["model"]))
     lists = {key: tuple(value) for key, value in content.items() if isinstance(value, list)}
     try:
-        return PaperConfig(**{**content, **lists, "domains": tuple(parsed), "folder": folder})
+        return PaperConfig(**{**content, **lists, "domains": tuple(parsed)})
     except TypeError as error:
         raise SettingError(f"{path}: a value has the wrong type: {error}") from error
 
@@ -172,32 +174,6 @@ def _check_keys(content: dict[str, Any], kind: type, where: str, excluded: tuple
         raise SettingError(f"{where}: {', '.join(missing)} is missing")
 
 
-def _resolve(item: str, folder: Path) -> Path:
-    """Return a path relative to the configuration, one inside the package nearmt-demo, or that of its model."""
-    if item.startswith(_DEMO_PREFIX):
-        try:
-            package = import_module("nearmt_demo")
-        except ImportError:
-            raise MissingExtraError("this configuration", "nearmt-demo") from None
-        if item == _DEMO_MODEL:
-            return Path(package.model_folder())
-        return Path(str(package.__file__)).parent / item.removeprefix(_DEMO_PREFIX)
-    return folder / Path(item).expanduser()
-
-
-def _files(item: Any, folder: Path, where: str) -> list[Path]:
-    if not isinstance(item, str):
-        raise SettingError(f"{where}: {item!r} must be the path of a file")
-    path = _resolve(item, folder)
-    if any(char in path.name for char in "*?["):
-        found = sorted(path.parent.glob(path.name))
-    else:
-        found = [path] if path.is_file() else []
-    if not found:
-        raise SettingError(f"{where}: there is no file {path}")
-    return found
-
-
 def _check(config: PaperConfig) -> None:
     names = [domain.name for domain in config.domains]
     if len(set(names)) != len(names):
@@ -210,9 +186,12 @@ def _check(config: PaperConfig) -> None:
         values = getattr(config, key)
         if not isinstance(values, tuple) or not values or not all(_is_count(value) for value in values):
             raise SettingError(f"`{key}` must be a list of whole numbers of at least 1")
-    for key in (*_COUNTS, *(["test_sentences"] if config.test_sentences is not None else [])):
+    for key in (*_COUNTS, *(key for key in _OPTIONAL_COUNTS if getattr(config, key) is not None)):
         if not _is_count(getattr(config, key)):
             raise SettingError(f"`{key}` must be a whole number of at least 1")
+    share = config.test_from_dev
+    if share is not None and not (isinstance(share, float) and 0 < share < 1):
+        raise SettingError("`test_from_dev` must be a number between 0 and 1")
     if config.features_k > config.max_k or max(config.timing_k) > config.max_k:
         raise SettingError(f"`features_k` and `timing_k` cannot exceed the largest `k`, {config.max_k}")
 

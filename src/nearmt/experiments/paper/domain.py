@@ -1,16 +1,20 @@
 """One domain of the experiments: its store, and its tokenised dev and test sets."""
 
+from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from nearmt.building.builder import BuildSettings, describe_inputs
 from nearmt.corpus import SentencePair
-from nearmt.datastore import TOKENS, Languages, Snapshot
+from nearmt.datastore import TOKENS, Languages, Snapshot, partial_folder
+from nearmt.errors import SettingError
 from nearmt.evaluation.held_out import HeldOutSet
 from nearmt.evaluation.matches import BestMatch, best_matches
 from nearmt.experiments.paper.config import DomainConfig, PaperConfig
+from nearmt.experiments.paper.selection import cut, limited_memory
 from nearmt.experiments.paper.workspace import Workspace, as_key, digest, digest_pairs
 from nearmt.models import Seq2Seq
 from nearmt.progress import Progress, silent
@@ -61,7 +65,11 @@ class Domain:
             max_k=paper.max_k,
         )
         identity = {key: value for key, value in model.identity.as_dict().items() if key not in ("name", "revision")}
-        memory = [item["sha256"] for item in describe_inputs(config.memory)]
+        self.languages = Languages(model.source_lang, model.target_lang)
+        self.memory: Sequence[Path] = config.memory
+        if paper.memory_pairs is not None:
+            self.memory = [limited_memory(config.memory, self.languages, paper.memory_pairs, workspace.folder)]
+        memory = [item["sha256"] for item in describe_inputs(self.memory)]
         languages = [model.source_lang, model.target_lang]
         key: dict[str, Any] = {
             "model": identity,
@@ -77,11 +85,20 @@ class Domain:
     def __repr__(self) -> str:
         return f"Domain({self.name!r})"
 
+    @property
+    def is_built(self) -> bool:
+        return self._folder.exists()
+
+    @property
+    def partial_folder(self) -> Path:
+        """Where a build is until it is finished."""
+        return partial_folder(self._folder)
+
     @cached_property
     def store(self) -> Store:
-        if not self._folder.exists():
+        if not self.is_built:
             build(
-                self.config.memory,
+                self.memory,
                 model=self.model,
                 out=self._folder,
                 train=False,
@@ -99,12 +116,22 @@ class Domain:
     def retriever(self) -> Retriever:
         return Retriever(self.snapshot)
 
-    def _load(self, path: Any) -> list[SentencePair]:
-        return load_pairs(path, Languages(self.model.source_lang, self.model.target_lang)).pairs
+    @cached_property
+    def _dev_pairs(self) -> tuple[list[SentencePair], list[SentencePair]]:
+        """The dev set, and the part of the file that is the test set if there is no file for it."""
+        pairs = load_pairs(self.config.dev, self.languages).pairs
+        if self.config.test:
+            return pairs, []
+        assert self.paper.test_from_dev is not None
+        border = cut(pairs, 1 - self.paper.test_from_dev)
+        if not 0 < border < len(pairs):
+            raise SettingError(f"{self.name}: dev has too few sentences to take the test set from it")
+        return pairs[:border], pairs[border:]
 
     @cached_property
     def test(self) -> TestSet:
-        return TestSet(self.model, self._load(self.config.test)[: self.paper.test_sentences])
+        pairs = load_pairs(self.config.test, self.languages).pairs if self.config.test else self._dev_pairs[1]
+        return TestSet(self.model, pairs[: self.paper.test_sentences])
 
     @cached_property
     def best_matches(self) -> list[BestMatch]:
@@ -118,13 +145,17 @@ class Domain:
         matches = best_matches(self.test.held_out.texts, sources, lambda done: self._report("matching", done, total))
         return [(match.row, match.percent) for match in matches]
 
+    @property
+    def num_dev_pairs(self) -> int:
+        return len(self._dev_pairs[0])
+
     @cached_property
     def dev_key(self) -> str:
-        return digest({"pairs": digest_pairs(self._load(self.config.dev)), "held_out": "blocks"})
+        return digest({"pairs": digest_pairs(self._dev_pairs[0]), "held_out": "blocks"})
 
     @cached_property
     def dev(self) -> DevSet:
-        return dev_from_pairs(self.model, self.snapshot, self._load(self.config.dev), self.config.dev.name)
+        return dev_from_pairs(self.model, self.snapshot, self._dev_pairs[0], self.config.dev[0].name)
 
     @cached_property
     def cache(self) -> NeighborCache:

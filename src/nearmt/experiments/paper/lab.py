@@ -61,7 +61,7 @@ class Lab:
     @cached_property
     def general(self) -> TestSet | None:
         """The out-of-domain test set, if the configuration has one."""
-        if self.config.general is None:
+        if not self.config.general:
             return None
         languages = Languages(self.model.source_lang, self.model.target_lang)
         return TestSet(self.model, load_pairs(self.config.general, languages).pairs[: self.config.test_sentences])

@@ -1,6 +1,6 @@
 """Runs all experiments of a configuration cell by cell, reusing what an earlier run computed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from nearmt.experiments.paper.lab import Lab
 from nearmt.experiments.paper.main_table import MainTable, Variants
 from nearmt.experiments.paper.matches import Matches
 from nearmt.experiments.paper.metrics import Metrics
+from nearmt.experiments.paper.plan import Plan, make_plan, note_finished
 from nearmt.experiments.paper.report import write_reports
 from nearmt.experiments.paper.sections import CellKey, Experiment, Section
 from nearmt.experiments.paper.studies import Features, HiddenSizes, TrainingSentences
@@ -39,9 +40,17 @@ _NEED_TWO_DOMAINS = ("generality", "robustness")
 
 
 def run_paper(
-    config: PaperConfig, out: Path, model: Seq2Seq | None = None, progress: Progress = silent
+    config: PaperConfig,
+    out: Path,
+    model: Seq2Seq | None = None,
+    progress: Progress = silent,
+    on_plan: Callable[[Plan], None] = lambda plan: None,
 ) -> list[Section]:
-    """Compute what is missing in `out`, a new folder or that of an earlier run, and write the reports there."""
+    """Compute what is missing in `out`, a new folder or that of an earlier run, and write the reports there.
+
+    `on_plan` is called with an estimate of what it takes, before the work begins. A run is refused if its stores do not
+    fit on the disk.
+    """
     require_drawing()
     out = out.absolute()
     claim_folder(out, "paper")
@@ -59,8 +68,13 @@ def run_paper(
         chosen = [experiment for experiment in EXPERIMENTS if experiment.name in config.sections]
         if len(config.domains) < 2:
             chosen = [experiment for experiment in chosen if experiment.name not in _NEED_TWO_DOMAINS]
+        plan = make_plan(lab, chosen)
+        if plan is not None:
+            on_plan(plan)
+            plan.check()
         sections = _compute(lab, chosen)
         write_reports(config, lab, sections, out)
+        note_finished(lab)
     return sections
 
 

@@ -53,6 +53,10 @@ class Workspace:
         found = self.find(kind, key)
         return self.keep(kind, key, compute()) if found is None else found
 
+    def count(self, kind: str) -> int:
+        """Return the number of stored results of a kind."""
+        return sum(1 for _ in (self.folder / "cells").glob(f"{kind}-*.json"))
+
     def network_file(self, key: dict[str, Any]) -> Path:
         """Return the path for the network trained with this key."""
         return self.folder / "networks" / f"{digest([_FORMAT, key])}.safetensors"
