@@ -1,6 +1,7 @@
 """BLEU against time for several ways to search one store.
 
     python benchmarks/frontier.py STORE DEV TEST OTHER OUT.json [SETTING…]
+    python benchmarks/frontier.py times STORE TEST OUT.json
     python benchmarks/frontier.py report NAME.json… FIGURE.svg
 
 OTHER is text of another domain, which a memory should not harm. STORE has both indexes (nearmt build --retrieval both).
@@ -16,9 +17,10 @@ For each setting, networks are trained on DEV and translate TEST, in batches of 
     both:ENTRIES               the two together
     exact                      all tokens, compared one by one
 
-Finished settings are kept in OUT.json, and a second run goes on with the others. The second command prints one table of
-several such files, and draws one panel for each. Time is processor time of all threads relative to the model alone;
-other work on the machine changes it little.
+Finished settings are kept in OUT.json, and a second run goes on with the others. The second command times them side by
+side on 64 sentences of TEST, without other work on the machine: in interleaved rounds, and with a network that always
+trusts the model alone, so that all give the same output. The third prints one table of several such files, and draws one
+panel for each. Time is processor time of all threads relative to the model alone.
 """
 
 import json
@@ -208,10 +210,36 @@ def measure(store: str, dev: str, test: str, other: str, out: Path, settings: tu
     return results
 
 
+def measure_times(store: str, test: str, out: Path, rounds: int = 3) -> None:
+    """Add the processor time of every setting, relative to the model alone, to the results."""
+    from functools import partial
+
+    from nearmt.building.compatibility import ModelRequest, load_model
+    from nearmt.datastore import Snapshot
+    from nearmt.decoding.decoder import Decoder
+    from nearmt.experiments.bench.own import num_tokens
+    from nearmt.experiments.bench.sizes import unused_network
+    from nearmt.experiments.bench.timing import interleaved
+    from nearmt.training.devset import load_pairs
+
+    results, snapshot = json.loads(out.read_text()), Snapshot.open(store)
+    model, network = load_model(snapshot.manifest, ModelRequest()), unused_network(32)
+    texts = [pair.source for pair in load_pairs(Path(test), snapshot.manifest.languages).pairs[:64]]
+    sources = model.tokenize_sources(texts)
+    decoders = {"base": Decoder(model)} | {
+        setting: Decoder(model, open_with(snapshot, setting), network) for setting in results if setting != "base"
+    }
+    timings = interleaved({name: partial(num_tokens, one, sources, texts) for name, one in decoders.items()}, rounds)
+    for name, timing in timings.items():
+        results[name]["time"] = timing.processor_over(timings["base"])
+    out.write_text(json.dumps(results, indent=1))
+
+
 def scores_of(results: dict[str, Any]) -> dict[tuple[str, str], dict[str, float]]:
     """(setting, network) → its scores, without those of the model alone."""
+    alone = results["base"]["base"]["ms"]
     return {
-        (setting, name): score
+        (setting, name): {**score, "time": scores.get("time", score["ms"] / alone)}
         for setting, scores in results.items()
         for name, score in scores.items()
         if setting != "base" and isinstance(score, dict) and "ms" in score
@@ -233,8 +261,7 @@ def table(files: dict[str, dict[str, Any]]) -> str:
         cells = []
         for domain, scores in found.items():
             score = scores.get((setting, name))
-            ratio = score["ms"] / bases[domain]["ms"] if score else 0
-            cells.append(f"{score['bleu']:.2f} | ×{ratio:.2f} | {score['other']:.2f}" if score else " | | ")
+            cells.append(f"{score['bleu']:.2f} | ×{score['time']:.2f} | {score['other']:.2f}" if score else " | | ")
         lines.append(f"| {setting} | {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -248,7 +275,7 @@ def draw(files: dict[str, dict[str, Any]], path: Path) -> None:
     for axes, (domain, results) in zip(panels, files.items(), strict=True):
         base = results["base"]["base"]
         for (setting, name), score in scores_of(results).items():
-            place = score["ms"] / base["ms"], score["bleu"]
+            place = score["time"], score["bleu"]
             axes.plot(*place, "o" if name == "adaptive" else "s", color="C0" if name == "adaptive" else "C1")
             axes.annotate(setting, place, fontsize=6, xytext=(3, 3), textcoords="offset points")
         axes.axhline(base["bleu"], color="grey", linewidth=0.8)
@@ -259,6 +286,10 @@ def draw(files: dict[str, dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
+    if sys.argv[1] == "times":
+        store, test, out = sys.argv[2:]
+        measure_times(store, test, Path(out))
+        return
     if sys.argv[1] == "report":
         *names, figure = map(Path, sys.argv[2:])
         files = {path.name.split(".")[0]: json.loads(path.read_text()) for path in names}
@@ -270,6 +301,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < (4 if sys.argv[1:2] == ["report"] else 6):
+    if len(sys.argv) < (4 if sys.argv[1:2] in (["report"], ["times"]) else 6):
         sys.exit(__doc__)
     main()

@@ -150,11 +150,11 @@ def test_an_index_can_be_changed_to_lists_and_back(client, tmp_path, monkeypatch
         }
         return index["factory"], index["num_probes"], index["reranked"]
 
-    assert changed("--index", "lists:6") == ("lists:6", 8, 0), "probes and candidates were for the other kind"
-    assert changed("--probes", "4") == ("lists:6", 4, 0)
+    assert changed("--index", "lists:6") == ("lists:6", 4, 0), "probes and candidates were for the other kind"
+    assert changed("--probes", "5") == ("lists:6", 5, 0)
     code, out, _ = nearmt("info", store)
     assert code == 0
-    assert "tokens: lists:6, 4 lists probed\n" in out
+    assert "tokens: lists:6, 5 lists probed\n" in out
     assert "recall" in out
     assert changed("--index", "lists:7") == ("lists:7", 4, 0)
     assert_one_sentence(nearmt("index", store, "-q", "--rerank", "9"), "--rerank is not for lists")

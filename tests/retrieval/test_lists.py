@@ -200,7 +200,7 @@ def test_a_store_whose_lists_are_all_probed_is_searched_exactly(tmp_path, querie
 def test_the_few_probed_lists_hold_nearly_all_neighbors(levels, request, queries):
     found = request.getfixturevalue(levels)
     recall = found.manifest.index.recall
-    assert recall.mass > 0.97
+    assert recall.mass > 0.95
     near = open_retriever(found).search(queries, 8)
     true = exact(found, queries, 8)
     assert (near.entry_ids == true.entry_ids).float().mean() > 0.7, "an error shifts all that follow"
