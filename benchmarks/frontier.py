@@ -19,8 +19,8 @@ For each setting, networks are trained on DEV and translate TEST, in batches of 
 
 Finished settings are kept in OUT.json, and a second run goes on with the others. The second command times them side by
 side on 64 sentences of TEST, without other work on the machine: in interleaved rounds, and with a network that always
-trusts the model alone, so that all give the same output. The third prints one table of several such files, and draws one
-panel for each. Time is processor time of all threads relative to the model alone.
+trusts the model alone, so that all give the same output. The third prints one table of several such files, and draws
+one panel for each. Time is processor time of all threads relative to the model alone.
 """
 
 import json
@@ -259,7 +259,7 @@ def table(files: dict[str, dict[str, Any]]) -> str:
     found = {domain: scores_of(results) for domain, results in files.items()}
     for setting, name in dict.fromkeys(key for scores in found.values() for key in scores):
         cells = []
-        for domain, scores in found.items():
+        for scores in found.values():
             score = scores.get((setting, name))
             cells.append(f"{score['bleu']:.2f} | ×{score['time']:.2f} | {score['other']:.2f}" if score else " | | ")
         lines.append(f"| {setting} | {name} | " + " | ".join(cells) + " |")

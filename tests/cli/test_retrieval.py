@@ -156,7 +156,7 @@ def test_an_index_can_be_changed_to_lists_and_back(client, tmp_path, monkeypatch
     assert code == 0
     assert "tokens: lists:6, 5 lists probed\n" in out
     assert "recall" in out
-    assert changed("--index", "lists:7") == ("lists:7", 4, 0)
+    assert changed("--index", "lists:7") == ("lists:7", 5, 0)
     assert_one_sentence(nearmt("index", store, "-q", "--rerank", "9"), "--rerank is not for lists")
     assert_one_sentence(nearmt("index", store, "-q", "--memory", "1G"), "--memory is not for lists")
     assert changed("--index", "faiss") == ("Flat", 32, 96)

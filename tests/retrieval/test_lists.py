@@ -203,7 +203,7 @@ def test_the_few_probed_lists_hold_nearly_all_neighbors(levels, request, queries
     assert recall.mass > 0.95
     near = open_retriever(found).search(queries, 8)
     true = exact(found, queries, 8)
-    assert (near.entry_ids == true.entry_ids).float().mean() > 0.7, "an error shifts all that follow"
+    assert (near.entry_ids.unsqueeze(1) == true.entry_ids.unsqueeze(2)).any(dim=2).float().mean() > 0.7
     same = near.entry_ids == true.entry_ids
     torch.testing.assert_close(near.squared_distances[same], true.squared_distances[same], rtol=2e-3, atol=2e-3)
 
