@@ -59,7 +59,7 @@ def interleaved(
     runs: Mapping[str, Callable[[], object]],
     rounds: int,
     pause: float = 0.05,
-    on_run: Callable[[], None] = lambda: None,
+    on_run: Callable[[], object] = lambda: None,
 ) -> dict[str, Timing]:
     """Time every run once per round, after a warm-up round; every other round runs in reverse order."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
