@@ -1,7 +1,9 @@
 """What a user would do instead of a memory, compared on the toy pair."""
 
+import importlib.util
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -101,6 +103,22 @@ def test_an_interrupted_comparison_goes_on(compared, client, files):
     assert log[0] == "lora-1"
     assert json.loads((compared / "lora-1.json").read_text())["test"]
     assert Steps(bench).base() == json.loads((compared / "base.json").read_text())
+
+
+def test_the_command_prints_what_is_finished(client, files, tmp_path, monkeypatch, capsys):
+    path = Path(__file__).parents[2] / "benchmarks" / "alternatives.py"
+    spec = importlib.util.spec_from_file_location("alternatives_command", path)
+    assert spec is not None
+    command = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(command)
+    given = [client.store, files.memory, files.dev, files.test, files.other, tmp_path / "out"]
+    options = ["--build-seconds", "1", "--budget", "1", "--only", "base"]
+    for more, is_run in (([], True), ([], False), (["--report"], False)):
+        monkeypatch.setattr("sys.argv", ["alternatives.py", *map(str, given), *options, *more])
+        command.main()
+        printed = capsys.readouterr()
+        assert "| the model alone |" in printed.out
+        assert ("base" in printed.err) == is_run
 
 
 def test_other_settings_are_refused(compared, client, files):

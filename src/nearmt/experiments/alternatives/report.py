@@ -29,6 +29,8 @@ class Report:
 
     def as_markdown(self) -> str:
         """One table of the systems that translated the whole test set, and one of all on the subset."""
+        if "base" not in self.systems:
+            return "Nothing is finished yet."
         everywhere = {name: s for name, s in self.systems.items() if None not in s["test"]}
         parts = [self.table(everywhere, range(len(self.test))).as_markdown()]
         for name, system in self.systems.items():
