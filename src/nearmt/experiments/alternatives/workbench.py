@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from nearmt.building.builder import BuildSettings
 from nearmt.building.compatibility import ModelRequest, load_model
 from nearmt.corpus import SentencePair
@@ -20,9 +22,11 @@ from nearmt.experiments.alternatives.settings import AlternativesSettings, Files
 from nearmt.methods.registry import AUTO, best_of
 from nearmt.models import Seq2Seq
 from nearmt.store import Store, build
-from nearmt.training.devset import load_pairs
+from nearmt.training.devset import evenly, load_pairs
 from nearmt.training.train_store import AdaptationSettings
 from nearmt.translator import Translator
+
+_WARM_UP = 8  # sentences that are translated before the time is measured
 
 
 class Workbench:
@@ -129,6 +133,8 @@ class Workbench:
         self, decoder: Decoder, setup: float, correction: float | None, details: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """The outputs and the time of a decoder."""
+        some = evenly(range(len(self.test)), _WARM_UP)
+        decoder.decode([self.test.sources[i] for i in some], texts=[self.test.texts[i] for i in some])
         began = time.process_time()
         outputs = translate_held_out(decoder, self.test).texts
         milliseconds = 1000 * (time.process_time() - began) / len(self.test)
@@ -136,10 +142,14 @@ class Workbench:
         return asdict(System(outputs, others, setup, milliseconds, correction, details or {}))
 
     def keep_system(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The results of a system, computed if they are missing."""
-        if self.results.find(name) is None:
-            self.log(name)
-        found: dict[str, Any] = self.results.get(name, compute)
+        """The results of a system, computed if they are missing.
+
+        Two processes may share the work in one folder: the second waits for a system that the first is busy with.
+        """
+        with FileLock(self.results.folder / f"{name}.lock"):
+            if self.results.find(name) is None:
+                self.log(name)
+            found: dict[str, Any] = self.results.get(name, compute)
         return found
 
     def decoder_of(self, folder: Path, model: Seq2Seq, method: str = AUTO) -> Decoder:
