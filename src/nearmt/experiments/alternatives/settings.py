@@ -36,7 +36,7 @@ class AlternativesSettings:
     sentence_rates: tuple[float, ...] = (0.03, 0.1, 0.3)
     sentence_dev: int = 20  # dev sentences with matches that choose among these rates
     sentence_test: int = 50  # test sentences that are translated by adapted models
-    thresholds: tuple[int, ...] = (50, 60, 70, 75, 80, 85, 90, 95, 100)
+    thresholds: tuple[int, ...] = (20, 30, 40, 45, 50, 55, 60, 70, 80, 90, 100)
     corrections: int = 5  # how often the time of a correction is measured
 
 
