@@ -22,7 +22,7 @@ def test_build_train_and_translate(client, tmp_path):
     assert code == 0
     assert "500 sentences" in out
     assert "not trained" in out
-    code, out, _ = nearmt("train", store, client.dev, "--temperature", "0.1", "--max-k", "8", "--steps", "300")
+    code, out, _ = nearmt("train", store, client.dev, "--temperature", "0.1", "--max-k", "8", "--steps", "600")
     assert code == 0
     assert "K 8, T 0.1" in out
     lines = "die neue tabelle zeigt die zelle .\n\nheute zeigt die zelle die neue tabelle ."
