@@ -142,7 +142,7 @@ def test_missing_files_are_named_in_one_sentence(data, tmp_path):
     with pytest.raises(SettingError, match=re.escape(message)):
         load_config("paper-de-en", lacking)
     assert_one_sentence(nearmt("paper", "paper-de-en", "--data", lacking), "it/dev.en, .* and 4 more")
-    assert_one_sentence(nearmt("paper", "paper-de-en", "--data", tmp_path / "no"), "--data: there is no folder")
+    assert_one_sentence(nearmt("paper", "paper-de-en", "--data", tmp_path / "no"), "--data: .*no is not a directory")
     assert_one_sentence(nearmt("paper", "paper-de-en"), "set --data to the folder that has them")
 
 

@@ -47,15 +47,15 @@ def _topk_below(rows: Any, maxima: Any, values: Any, indices: Any) -> None:
     count = values.shape[1]
     for row in range(len(rows)):
         best, places = values[row], indices[row]
-        bound = _nth_greatest(maxima[row], best)
+        bound = _nth_largest(maxima[row], best)
         _read_blocks(rows[row], maxima[row], bound, best, places)
         if not best[count - 1] >= bound:  # some maxima are greater than the values of their blocks
             _read_blocks(rows[row], maxima[row], np.float32(-np.inf), best, places)
 
 
 @compiled
-def _nth_greatest(numbers: Any, best: Any) -> Any:
-    """The n-th greatest number, where n is the length of `best`, which is overwritten."""
+def _nth_largest(numbers: Any, best: Any) -> Any:
+    """The n-th largest number, where n is the length of `best`, which is overwritten."""
     best[:] = -np.inf
     last = len(best) - 1
     for number in numbers:
@@ -70,7 +70,7 @@ def _nth_greatest(numbers: Any, best: Any) -> Any:
 
 @compiled
 def _read_blocks(row: Any, maxima: Any, bound: Any, best: Any, places: Any) -> None:
-    """Fill `best` and `places` with the greatest values of the blocks whose maximum is at least `bound`."""
+    """Fill `best` and `places` with the largest values of the blocks whose maximum is at least `bound`."""
     best[:] = -np.inf
     places[:] = 0
     count, found = len(best), 0

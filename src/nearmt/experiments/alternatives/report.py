@@ -76,7 +76,7 @@ def title_of(name: str, system: Mapping[str, Any]) -> str:
     """How the table names a system."""
     details = system["details"]
     if name == "copied-or-translated":
-        return f"best match from {details['threshold']} %, else the model"
+        return f"best match from {details['threshold']} %, otherwise the model"
     kind, _, rest = name.partition("-")
     if kind in _KINDS:
         factor, _, memory = rest.partition("-")

@@ -83,7 +83,7 @@ class Steps:
         self.bench.keep_system("copied", lambda: copied(self.bench, self.store_correction))
 
     def copied_or_translated(self) -> None:
-        """The best match above a threshold, else the model."""
+        """The best match above a threshold, otherwise the model."""
         self.bench.keep_system(
             "copied-or-translated", lambda: copied_or_translated(self.bench, self.base(), self.store_correction)
         )

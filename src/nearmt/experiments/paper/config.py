@@ -129,7 +129,7 @@ def load_config(name: str | Path, data: str | Path | None = None) -> PaperConfig
     """Read and check a configuration. Paths are relative to its folder, or to that of the data if it is given."""
     path = find_config(name)
     if data is not None and not Path(data).is_dir():
-        raise SettingError(f"`data`: there is no folder {data}")
+        raise SettingError(f"`data`: {data} is not a directory")
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
