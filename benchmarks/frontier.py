@@ -46,6 +46,8 @@ SETTINGS = (
     "both:4000",
 )
 
+DEFAULTS = ("sentences:4000", "tokens:4")
+
 
 def open_with(snapshot: Any, setting: str) -> Any:
     """The retriever of a setting."""
@@ -274,14 +276,24 @@ def draw(files: dict[str, dict[str, Any]], path: Path) -> None:
     panels = figure.subplots(1, len(files), squeeze=False)[0]
     for axes, (domain, results) in zip(panels, files.items(), strict=True):
         base = results["base"]["base"]
-        for (setting, name), score in scores_of(results).items():
-            place = score["time"], score["bleu"]
-            axes.plot(*place, "o" if name == "adaptive" else "s", color="C0" if name == "adaptive" else "C1")
-            axes.annotate(setting, place, fontsize=6, xytext=(3, 3), textcoords="offset points")
+        found = scores_of(results)
+        for setting in dict.fromkeys(setting for setting, _ in found):
+            points = {name: found[setting, name] for name in ("adaptive", "robust") if (setting, name) in found}
+            places = [(score["time"], score["bleu"]) for score in points.values()]
+            axes.plot(*zip(*places, strict=True), color="lightgrey", linewidth=0.8, zorder=0)
+            edge = "black" if setting in DEFAULTS else "none"
+            for name, place in zip(points, places, strict=True):
+                colour, shape = ("C0", "o") if name == "adaptive" else ("C1", "s")
+                axes.plot(*place, shape, color=colour, markeredgecolor=edge)
+            axes.annotate(setting, places[-1], fontsize=6, xytext=(4, 4), textcoords="offset points")
+        axes.margins(x=0.2)
         axes.axhline(base["bleu"], color="grey", linewidth=0.8)
-        axes.set_title(f"{domain} (line: the model alone; circles: adaptive; squares: robust)", fontsize=7)
+        axes.set_title(
+            f"{domain} (line: the model alone; circles: adaptive; squares: robust; black: defaults)", fontsize=7
+        )
         axes.set_xlabel("processor time × the model alone")
         axes.set_ylabel("BLEU")
+    figure.suptitle("Circles: adaptive. Squares: robust. Black edge: defaults. Line: the model alone.", fontsize=8)
     figure.savefig(path)
 
 
