@@ -61,7 +61,7 @@ def _setting_lines(config: PaperConfig, about: dict[str, Any]) -> list[str]:
     protocol = (
         "as in the paper: trained and selected on all of dev, raw features, fixed T"
         if config.paper_protocol
-        else "whole dev sentences held out for selection; vanilla's k, T and share chosen there by BLEU, "
+        else "blocks of dev sentences held out for selection; vanilla's k, T and share chosen there by BLEU, "
         "adaptive's T by likelihood among those within a standard error of the best BLEU"
     )
     return [
